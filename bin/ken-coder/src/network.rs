@@ -242,7 +242,8 @@ pub(crate) fn host_of(url: &str) -> Option<Result<Host, String>> {
     if authority.contains('@') {
         return Some(Err("it holds a user or a password; keys are put in by the proxy".to_owned()));
     }
-    let named = Host::parse(authority)
+    let named = authority
+        .parse::<Host>()
         .map(|host| if authority.ends_with(&format!(":{}", host.port)) { host } else { Host { port, ..host } });
     Some(named)
 }
@@ -299,12 +300,12 @@ mod tests {
 
     #[test]
     fn every_key_of_a_rule_counts() {
-        let hosts = ["a.test", "b.test:8443"].map(|host| Host::parse(host).unwrap());
+        let hosts = ["a.test", "b.test:8443"].map(|host| host.parse::<Host>().unwrap());
         let keys = hosts.iter().cloned().zip(["KEN_TEST_KEY_A", "KEN_TEST_KEY_B"].map(str::to_owned)).collect();
         let rule =
             WorkspaceRule { hosts: hosts.to_vec(), keys, ..serde_json::from_value(json!({"policy": "ask"})).unwrap() };
         let network = Network { rule: &rule };
-        assert!(hosts.iter().all(|host| network.allows(host)) && !network.allows(&Host::parse("b.test").unwrap()));
+        assert!(hosts.iter().all(|host| network.allows(host)) && !network.allows(&"b.test".parse().unwrap()));
         assert_eq!(network.describe()["keysFor"], json!(["a.test:443", "b.test:8443"]));
         let urls: Vec<String> = network.git_options().into_iter().skip(1).map(|(_, url)| url).collect();
         assert_eq!(urls, ["https://a.test/", "https://b.test:8443/"]);

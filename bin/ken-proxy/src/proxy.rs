@@ -119,7 +119,7 @@ impl Proxy {
     }
 
     async fn tunnel(&self, request: Request<Incoming>, place: Arc<Place>) -> Result<Response<Body>, Refused> {
-        let host = request.uri().authority().map(|authority| Host::parse(authority.as_str()));
+        let host = request.uri().authority().map(|authority| authority.as_str().parse::<Host>());
         let host = host.and_then(Result::ok).ok_or_else(|| Refused::wrong("CONNECT needs HOST:PORT"))?;
         if !self.rules.allows_tunnel(&host) {
             return Err(Refused::forbidden(&host.to_string()));

@@ -42,11 +42,10 @@ pub(crate) fn check(loaded: &Loaded, places: &Places) -> Vec<Problem> {
 
 /// Checks values that a part would refuse at its start.
 fn check_values(config: &Config, say: &mut dyn FnMut(&[&str], String)) {
-    if config.chat.wait_ms > MAX_WAIT_MS {
-        say(&["chat", "wait_ms"], format!("at most {MAX_WAIT_MS}"));
-    }
-    if config.doors.wait_ms > MAX_WAIT_MS {
-        say(&["doors", "wait_ms"], format!("at most {MAX_WAIT_MS}"));
+    for (section, wait_ms) in [("chat", config.chat.wait_ms), ("doors", config.doors.wait_ms)] {
+        if wait_ms > MAX_WAIT_MS {
+            say(&[section, "wait_ms"], format!("at most {MAX_WAIT_MS}"));
+        }
     }
     for origin in config.gateway.origins.iter().filter(|origin| !is_origin(origin)) {
         let message = format!("`{origin}` is not an origin, such as http://localhost:5173");

@@ -172,9 +172,5 @@ fn read(output: &File, exit: Exit) -> Result<Output, Error> {
     }
     let mut bytes = vec![0; usize::try_from(length).unwrap_or_default()];
     output.read_exact_at(&mut bytes, 0).map_err(failed)?;
-    let code = match exit {
-        Exit::Code(code) => Some(code),
-        Exit::Signal(_) => None,
-    };
-    Ok(Output { code, text: String::from_utf8_lossy(&bytes).into_owned(), at: Timestamp::now() })
+    Ok(Output { code: exit.code(), text: String::from_utf8_lossy(&bytes).into_owned(), at: Timestamp::now() })
 }

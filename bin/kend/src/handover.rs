@@ -25,6 +25,7 @@ use nix::unistd::Pid;
 use serde::{Deserialize, Serialize};
 
 use crate::descriptor::{adopt, keep_over_exec};
+use crate::source::ConfigSource;
 
 /// The form of the document. A program takes over only from one that writes the same form.
 pub(crate) const FORM: u32 = 1;
@@ -38,13 +39,10 @@ pub(crate) struct Handover {
     pub(crate) form: u32,
     /// The version of the program that wrote this.
     pub(crate) version: String,
-    pub(crate) home: Option<PathBuf>,
-    pub(crate) config: PathBuf,
-    pub(crate) state: PathBuf,
-    pub(crate) run: PathBuf,
-    pub(crate) named: bool,
-    pub(crate) port: Option<u16>,
-    pub(crate) cognitive_port: Option<u16>,
+    #[serde(flatten)]
+    pub(crate) places: Places,
+    #[serde(flatten)]
+    pub(crate) source: ConfigSource,
     pub(crate) background: bool,
     pub(crate) next_mark: u64,
     /// kend.lock and parts.lock.
@@ -91,10 +89,8 @@ pub(crate) struct ProcessState {
     pub(crate) pid: i32,
     pub(crate) mark: u64,
     pub(crate) guard: RawFd,
-    pub(crate) program: Option<ProgramFile>,
-    /// Those that it may execute. A kend that knows nothing of them has written none.
-    #[serde(default)]
-    pub(crate) run: Option<Vec<Option<ProgramFile>>>,
+    #[serde(flatten)]
+    pub(crate) programs: Programs,
     pub(crate) age_ms: u64,
     pub(crate) ready_ms_ago: Option<u64>,
     /// Why it is being ended: `requested`, `by itself`, or the deadline that it has missed.
@@ -116,10 +112,11 @@ impl ProgramFile {
 }
 
 /// The program of a part, and those that it may execute: its rules are for these files and not for others in their place.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Programs {
+    #[serde(rename = "program")]
     pub(crate) own: Option<ProgramFile>,
-    /// `None` if it is not known.
+    /// `None` if it is not known, because an earlier kend has started the part.
     pub(crate) run: Option<Vec<Option<ProgramFile>>>,
 }
 
@@ -151,15 +148,6 @@ impl Handover {
             return Err(Error::invalid(at, why).hint("ken down; ken up -d"));
         }
         serde_json::from_value(value).map_err(|error| Error::invalid(at, error.to_string()))
-    }
-
-    pub(crate) fn places(&self) -> Places {
-        Places {
-            home: self.home.clone(),
-            config: self.config.clone(),
-            state: self.state.clone(),
-            run: self.run.clone(),
-        }
     }
 
     fn written(&self) -> Result<File, Error> {

@@ -1,7 +1,7 @@
 //! The program, arguments, environment, secrets and limits of a part's process. These are built when the configuration
 //! is read, so that a restart needs no preparation.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{CString, OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -48,7 +48,7 @@ const PASSED_VARIABLES: [&str; 6] = ["PATH", "HOME", "LANG", "TZ", "RUST_LOG", "
 
 /// Everything that determines the process of a part. If a reload leaves this value unchanged, the process keeps
 /// running.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone, Default, PartialEq, Eq)]
 pub(crate) struct Launch {
     pub(crate) program: CString,
     pub(crate) args: Vec<CString>,
@@ -72,25 +72,18 @@ impl Launch {
     /// Returns the reason as text if there is no such program or a value contains a NUL character.
     pub(crate) fn new(name: &str, part: &Part, loaded: &Loaded, places: &Places) -> Result<Launch, String> {
         let path = program(name, part, places)?;
-        let mut args = vec![text(path.as_os_str())?];
-        for argument in part.command.iter().skip(1) {
-            args.push(text(OsStr::new(argument))?);
-        }
         let mut env = environment(part, loaded, places);
         let secrets = secrets(name, part, loaded);
         if !secrets.is_empty() {
-            env.push(pair("KEN_SECRETS_FD".into(), secrets_fd(part).to_string().as_ref()));
+            env.insert("KEN_SECRETS_FD".into(), secrets_fd(part).to_string().into());
         }
         let walls = walls(part, &path, places).map(|walls| with_database(walls, name, loaded));
         let walls = walls.map(|walls| with_files_of_variables(walls, &env));
         // A part that is told to restrict itself does not start if it cannot.
         let restricted = walls.as_ref().filter(|_| has_filters());
-        env.extend(restricted.map(|walls| pair(CALLS_VARIABLE.into(), walls.calls.name().as_ref())));
+        env.extend(restricted.map(|walls| (OsString::from(CALLS_VARIABLE), OsString::from(walls.calls.name()))));
         Ok(Launch {
             walls,
-            program: text(path.as_os_str())?,
-            args,
-            env: env.into_iter().map(|pair| text(&pair)).collect::<Result<_, _>>()?,
             secrets,
             nofile: part.nofile,
             address_space: part.address_space,
@@ -98,57 +91,53 @@ impl Launch {
             nice: part.nice,
             new_privileges: part.new_privileges,
             sections: sections(part, &loaded.config),
+            ..Launch::of(&path, part.command.get(1..).unwrap_or_default(), &env)?
+        })
+    }
+
+    /// Of a command of ken(1), with the environment that kend has from the person who started it: what the command says is then
+    /// true of this system.
+    pub(crate) fn of_command(words: &[String], places: &Places) -> Result<Launch, String> {
+        let env = command_environment(std::env::vars_os(), places);
+        // As many files as kend itself may have: the doctor reports the limit.
+        Ok(Launch { nofile: u64::MAX, new_privileges: true, ..Launch::of(&find_program("ken")?, words, &env)? })
+    }
+
+    fn of(path: &Path, words: &[String], env: &Variables) -> Result<Launch, String> {
+        let text =
+            |value: &OsStr| CString::new(value.as_bytes()).map_err(|_| String::from("a value holds a NUL character"));
+        let args = std::iter::once(path.as_os_str()).chain(words.iter().map(OsStr::new)).map(text);
+        Ok(Launch {
+            program: text(path.as_os_str())?,
+            args: args.collect::<Result<_, _>>()?,
+            env: env.iter().map(|(name, value)| text(&pair(name, value))).collect::<Result<_, _>>()?,
+            ..Launch::default()
         })
     }
 }
+
+/// An environment, by name.
+type Variables = BTreeMap<OsString, OsString>;
 
 /// What systemd has given to kend alone.
 const OWN_VARIABLES: [&str; 6] =
     ["NOTIFY_SOCKET", "LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES", "WATCHDOG_PID", "WATCHDOG_USEC"];
 
-impl Launch {
-    /// Of a command of ken(1), with the environment that kend has from the person who started it: what the command says is then
-    /// true of this system.
-    pub(crate) fn of_command(words: &[String], places: &Places) -> Result<Launch, String> {
-        let path = find_program("ken")?;
-        let mut args = vec![text(path.as_os_str())?];
-        for word in words {
-            args.push(text(OsStr::new(word))?);
-        }
-        let env = command_environment(std::env::vars_os(), places);
-        Ok(Launch {
-            program: text(path.as_os_str())?,
-            args,
-            env: env.iter().map(|pair| text(pair)).collect::<Result<_, _>>()?,
-            secrets: Vec::new(),
-            // As many files as kend itself may have: the doctor reports the limit.
-            nofile: u64::MAX,
-            address_space: 0,
-            nproc: 0,
-            nice: 0,
-            new_privileges: true,
-            walls: None,
-            sections: String::new(),
-        })
-    }
-}
-
 /// The environment of a command: that of kend, with the places of this system.
-fn command_environment(of_kend: impl Iterator<Item = (OsString, OsString)>, places: &Places) -> Vec<OsString> {
-    let set = command_variables(places);
-    let is_set = |name: &OsStr| name == "KEN_HOME" || set.iter().any(|(other, _)| name == *other);
-    let is_kept = |name: &OsStr| !is_set(name) && !OWN_VARIABLES.iter().any(|own| name == *own);
-    let kept = of_kend.filter(|(name, _)| is_kept(name)).map(|(name, value)| pair(name, &value));
-    kept.chain(set.iter().map(|(name, value)| pair((*name).into(), value))).collect()
+fn command_environment(of_kend: impl Iterator<Item = (OsString, OsString)>, places: &Places) -> Variables {
+    let is_kept = |name: &OsStr| name != "KEN_HOME" && !OWN_VARIABLES.iter().any(|own| name == *own);
+    let mut variables: Variables = of_kend.filter(|(name, _)| is_kept(name)).collect();
+    variables.extend(place_variables(places));
+    // With a configuration outside of the home, the home alone would name another one.
+    let home = places.home.as_ref().filter(|home| places.config.parent() == Some(home));
+    variables.extend(home.map(|home| (OsString::from("KEN_HOME"), OsString::from(home))));
+    variables
 }
 
-/// The variables that name the places of this system. With a configuration outside of the home, the home alone would name another one.
-fn command_variables(places: &Places) -> Vec<(&'static str, OsString)> {
+fn place_variables(places: &Places) -> [(OsString, OsString); 4] {
     let own = [("KEN_CONFIG", &places.config), ("KEN_RUN_DIR", &places.run), ("KEN_STATE_DIR", &places.state)];
-    let home = places.home.as_ref().filter(|home| places.config.parent() == Some(home));
-    let all = own.into_iter().chain(home.map(|home| ("KEN_HOME", home)));
-    let set = all.map(|(name, path)| (name, path.as_os_str().to_owned()));
-    set.chain([(JSON_ERRORS.0, JSON_ERRORS.1.into())]).collect()
+    let [config, run, state] = own.map(|(name, path)| (name.into(), path.into()));
+    [config, run, state, (JSON_ERRORS.0.into(), JSON_ERRORS.1.into())]
 }
 
 /// Without no-new-privileges the kernel takes no rules from an ordinary user.
@@ -168,14 +157,11 @@ fn walls(part: &Part, program: &Path, places: &Places) -> Option<Files> {
 }
 
 /// A variable can name a file of a part that runs other programs: a certificate, a script, or the models of ken-textgen(1).
-fn with_files_of_variables(mut walls: Files, env: &[OsString]) -> Files {
+fn with_files_of_variables(mut walls: Files, env: &Variables) -> Files {
     if !walls.calls.runs_named() {
         return walls;
     }
-    let value = |name: &str| {
-        let pairs = env.iter().filter_map(|pair| pair.to_str()?.split_once('='));
-        pairs.filter(|(other, value)| *other == name && !value.is_empty()).map(|(_, value)| value).next()
-    };
+    let value = |name: &str| env.get(OsStr::new(name))?.to_str().filter(|value| !value.is_empty());
     walls.read.extend(["SSL_CERT_FILE", "KEN_SCRIPT"].into_iter().filter_map(value).map(PathBuf::from));
     let entries = value("MVLM_MODEL_DIRS").unwrap_or_default().split(',');
     let folders = entries.filter_map(|entry| Some(PathBuf::from(entry.split_once([':', '='])?.1.trim())));
@@ -240,10 +226,6 @@ fn of_configuration(name: &str, places: &Places) -> Vec<PathBuf> {
     found
 }
 
-fn text(value: &OsStr) -> Result<CString, String> {
-    CString::new(value.as_bytes()).map_err(|_| String::from("a value holds a NUL character"))
-}
-
 /// Returns the sections that a part reads as text. check.rs has refused unknown names.
 fn sections(part: &Part, config: &Config) -> String {
     let read = SECTIONS.iter().filter(|(name, _)| part.reads.iter().any(|read| read == name));
@@ -281,28 +263,15 @@ fn find_program(program: &str) -> Result<PathBuf, String> {
     })
 }
 
-fn environment(part: &Part, loaded: &Loaded, places: &Places) -> Vec<OsString> {
-    let mut pairs: Vec<(OsString, OsString)> = std::env::vars_os().filter(|(name, _)| allowed(name)).collect();
-    let mut set = |name: &str, value: &OsStr| {
-        pairs.retain(|(other, _)| other != name);
-        pairs.push((name.into(), value.into()));
-    };
-    let own = |name: &str| std::env::var_os(name);
+fn environment(part: &Part, loaded: &Loaded, places: &Places) -> Variables {
+    let mut variables: Variables = std::env::vars_os().filter(|(name, _)| allowed(name)).collect();
     let secret = |name: &str| loaded.secrets.get(name).map(OsString::from);
-    for entry in &part.env {
-        match entry.split_once('=') {
-            Some((name, value)) => set(name, OsStr::new(value)),
-            None => {
-                if let Some(value) = own(entry).or_else(|| secret(entry)) {
-                    set(entry, &value);
-                }
-            }
-        }
-    }
-    for (name, value) in own_variables(part, places) {
-        set(name, &value);
-    }
-    pairs.into_iter().map(|(name, value)| pair(name, &value)).collect()
+    variables.extend(part.env.iter().filter_map(|entry| match entry.split_once('=') {
+        Some((name, value)) => Some((OsString::from(name), OsString::from(value))),
+        None => Some((OsString::from(entry), std::env::var_os(entry).or_else(|| secret(entry))?)),
+    }));
+    variables.extend(own_variables(part, places));
+    variables
 }
 
 /// Returns the secrets of a part in the form in which they are passed: `NAME=value` and a NUL for each. ken-model, and no other part,
@@ -314,19 +283,15 @@ fn secrets(part_name: &str, part: &Part, loaded: &Loaded) -> Vec<u8> {
     for name in names {
         let value = loaded.secrets.get(name).map(OsString::from);
         if let Some(value) = value.or_else(|| std::env::var_os(name)) {
-            text.extend_from_slice(name.as_bytes());
-            text.push(b'=');
-            text.extend_from_slice(value.as_bytes());
+            text.extend_from_slice(pair(OsStr::new(name), &value).as_bytes());
             text.push(0);
         }
     }
     text
 }
 
-fn pair(mut name: OsString, value: &OsStr) -> OsString {
-    name.push("=");
-    name.push(value);
-    name
+fn pair(name: &OsStr, value: &OsStr) -> OsString {
+    [name, OsStr::new("="), value].into_iter().collect()
 }
 
 fn allowed(name: &OsStr) -> bool {
@@ -336,26 +301,20 @@ fn allowed(name: &OsStr) -> bool {
 }
 
 /// The variables that kend sets for each part.
-fn own_variables(part: &Part, places: &Places) -> Vec<(&'static str, OsString)> {
-    let path = |path: &Path| path.as_os_str().to_owned();
+fn own_variables(part: &Part, places: &Places) -> impl Iterator<Item = (OsString, OsString)> {
     let names: Vec<&str> = part.sockets.keys().map(String::as_str).collect();
-    let mut given = vec![
-        // The path is set even if there is no such file. Otherwise all parts would restart when the file is created.
-        ("KEN_CONFIG", path(&places.config)),
-        ("KEN_RUN_DIR", path(&places.run)),
-        ("KEN_STATE_DIR", path(&places.state)),
-        ("NOTIFY_SOCKET", path(&places.socket("notify"))),
-        ("LISTEN_FDS", names.len().to_string().into()),
-        ("LISTEN_FDNAMES", names.join(":").into()),
-        ("KEN_GUARD_FD", guard_fd(part).to_string().into()),
-        (JSON_ERRORS.0, JSON_ERRORS.1.into()),
+    let watchdog_us = (part.watchdog_ms > 0).then(|| part.watchdog_ms.saturating_mul(1000).to_string());
+    let given = [
+        ("NOTIFY_SOCKET", Some(places.socket("notify").into())),
+        ("LISTEN_FDS", Some(names.len().to_string().into())),
+        ("LISTEN_FDNAMES", Some(names.join(":").into())),
+        ("KEN_GUARD_FD", Some(guard_fd(part).to_string().into())),
+        ("KEN_HOME", places.home.as_ref().map(OsString::from)),
+        ("WATCHDOG_USEC", watchdog_us.map(OsString::from)),
     ];
-    given.extend(places.home.as_deref().map(|home| ("KEN_HOME", path(home))));
-    if part.watchdog_ms > 0 {
-        let us = part.watchdog_ms.saturating_mul(1000);
-        given.push(("WATCHDOG_USEC", us.to_string().into()));
-    }
-    given
+    let given = given.into_iter().filter_map(|(name, value)| Some((name.into(), value?)));
+    // The path of the configuration is set even if there is no such file. Otherwise all parts would restart when it is created.
+    place_variables(places).into_iter().chain(given)
 }
 
 /// Returns the number of the guard descriptor. It follows the sockets; after it come the lock and the secrets.
@@ -380,8 +339,8 @@ mod tests {
         load(Path::new("/home/of/ken/ken.toml"), false).0
     }
 
-    fn texts(pairs: Vec<OsString>) -> Vec<String> {
-        pairs.into_iter().map(|pair| pair.into_string().unwrap()).collect()
+    fn texts(variables: Variables) -> Vec<String> {
+        variables.iter().map(|(name, value)| pair(name, value).into_string().unwrap()).collect()
     }
 
     fn count(pairs: &[String], start: &str) -> usize {
@@ -397,11 +356,8 @@ mod tests {
             texts(command_environment(pairs.map(|(name, value)| (name.into(), value.into())), places))
         };
         let found = environment(&places());
-        assert_eq!(found[..2], ["LANG=C", "MAIL=x"]);
-        assert_eq!(
-            ["KEN_CONFIG=", "KEN_HOME=", "LISTEN_PID=", "WATCHDOG"].map(|start| count(&found, start)),
-            [1, 1, 0, 0]
-        );
+        let starts = ["LANG=C", "MAIL=x", "KEN_CONFIG=", "KEN_HOME=", "LISTEN_PID=", "WATCHDOG"];
+        assert_eq!(starts.map(|start| count(&found, start)), [1, 1, 1, 1, 0, 0]);
         assert!(found.contains(&"KEN_HOME=/home/of/ken".to_owned()));
         // If the configuration is outside the home, KEN_HOME is not set: it would lead to another configuration.
         let elsewhere = Places { config: PathBuf::from("/etc/ken.toml"), ..places() };
@@ -466,11 +422,9 @@ mod tests {
         std::fs::create_dir(&model).unwrap();
         std::fs::write(&weights, "").unwrap();
         std::os::unix::fs::symlink(&weights, model.join("model.safetensors")).unwrap();
-        let variables = [
-            format!("MVLM_MODEL_DIRS=a: {}, gone=/no/such/folder,", model.display()).into(),
-            "KEN_SCRIPT=/script".into(),
-            "SSL_CERT_FILE=".into(),
-        ];
+        let dirs = format!("a: {}, gone=/no/such/folder,", model.display());
+        let variables = [("MVLM_MODEL_DIRS", dirs.as_str()), ("KEN_SCRIPT", "/script"), ("SSL_CERT_FILE", "")];
+        let variables = Variables::from(variables.map(|(name, value)| (OsString::from(name), OsString::from(value))));
         for calls in Calls::ALL {
             let empty = || Vec::new();
             let (read, write, run, own) = (empty(), empty(), empty(), empty());

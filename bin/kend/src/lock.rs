@@ -16,6 +16,8 @@ use ken_types::ops::kend::Listener;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
+use crate::reap;
+
 /// How long processes of a dead kend get to end: first without a signal, then after SIGKILL.
 const TAKEOVER_STEPS: [(Option<Signal>, Duration); 2] =
     [(None, Duration::from_millis(50)), (Some(Signal::SIGKILL), Duration::from_secs(2))];
@@ -132,17 +134,14 @@ fn holders(lock: &File) -> Vec<Pid> {
     let Ok(mine) = lock.metadata() else {
         return Vec::new();
     };
-    let own = std::process::id();
+    let own = Pid::this();
     let is_mine =
         |link: PathBuf| std::fs::metadata(link).is_ok_and(|meta| (meta.dev(), meta.ino()) == (mine.dev(), mine.ino()));
-    let holds = |pid: u32| {
+    let holds = |pid: Pid| {
         let links = std::fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten();
         links.flatten().any(|link| is_mine(link.path()))
     };
-    let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
-    let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
-    let others = pids.filter(|pid| *pid != own && holds(*pid));
-    others.filter_map(|pid| i32::try_from(pid).ok().map(Pid::from_raw)).collect()
+    reap::all().filter(|pid| *pid != own && holds(*pid)).collect()
 }
 
 #[cfg(test)]

@@ -130,8 +130,7 @@ impl Process {
             pid: self.pid.as_raw(),
             mark: self.mark,
             guard: self.guard.as_raw_fd(),
-            program: self.programs.own.clone(),
-            run: self.programs.run.clone(),
+            programs: self.programs.clone(),
             age_ms: millis(now.duration_since(self.since)),
             ready_ms_ago: self.ready.map(|since| millis(now.duration_since(since))),
             ending,
@@ -157,7 +156,7 @@ impl Process {
             ready_by: (ready.is_none() && ending.is_none()).then(|| now + part.start_time()),
             alive_by: None,
             ending,
-            programs: Programs { own: state.program, run: state.run },
+            programs: state.programs,
             guard: adopt(state.guard)?,
         })
     }

@@ -18,10 +18,6 @@ impl Problem {
     pub(crate) fn whole(file: &Path, message: impl Into<String>) -> Problem {
         Problem { file: file.to_owned(), line: None, key: String::new(), message: message.into(), hint: None }
     }
-
-    pub(crate) fn at_line(file: &Path, line: usize, message: impl Into<String>) -> Problem {
-        Problem { line: Some(line), ..Problem::whole(file, message) }
-    }
 }
 
 impl fmt::Display for Problem {

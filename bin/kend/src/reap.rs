@@ -25,6 +25,20 @@ impl Exit {
             Exit::Signal(signal) => format!("signal {signal}"),
         }
     }
+
+    pub(crate) fn code(self) -> Option<i32> {
+        if let Exit::Code(code) = self { Some(code) } else { None }
+    }
+
+    pub(crate) fn signal(self) -> Option<i32> {
+        if let Exit::Signal(signal) = self { Some(signal as i32) } else { None }
+    }
+}
+
+/// Returns all processes of the machine.
+pub(crate) fn all() -> impl Iterator<Item = Pid> {
+    let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok().map(Pid::from_raw))
 }
 
 /// Returns the next ended child, if any.

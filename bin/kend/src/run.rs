@@ -1,5 +1,6 @@
 //! Runs kend from the command line to its end: prepares the system, runs the loop, cleans up.
 
+use std::collections::BTreeMap;
 use std::fs::{DirBuilder, File};
 use std::io::{IsTerminal, Write, stderr, stdout};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
@@ -47,14 +48,8 @@ pub(crate) fn run(cli: Cli) -> Result<ExitCode, Failure> {
         return take_over(fd, cli.check);
     }
     let places = places(&cli)?;
-    let source = ConfigSource {
-        config: places.config.clone(),
-        named: cli.config.is_some(),
-        port: cli.port,
-        cognitive_port: cli.cognitive_port,
-    };
-    let loaded = source.load(&places).map_err(|lines| Failure { code: Code::Invalid, lines })?;
-    check_walls(&loaded)?;
+    let source = ConfigSource { named: cli.config.is_some(), port: cli.port, cognitive_port: cli.cognitive_port };
+    let loaded = load(&source, &places)?;
     if cli.check {
         return print_checked(&places, &loaded);
     }
@@ -84,17 +79,9 @@ pub(crate) fn run(cli: Cli) -> Result<ExitCode, Failure> {
 
 /// Continues the system of the kend that has run in this process until now. With `check`, only says whether that is possible.
 fn take_over(fd: RawFd, check: bool) -> Result<ExitCode, Failure> {
-    let wrong = |error: ken_types::Error| Failure::new(error.code, error.to_string());
-    let state = Handover::read(fd).map_err(wrong)?;
-    let places = state.places();
-    let source = ConfigSource {
-        config: state.config.clone(),
-        named: state.named,
-        port: state.port,
-        cognitive_port: state.cognitive_port,
-    };
-    let loaded = source.load(&places).map_err(|lines| Failure { code: Code::Invalid, lines })?;
-    check_walls(&loaded)?;
+    let state = Handover::read(fd)?;
+    let places = state.places.clone();
+    let loaded = load(&state.source, &places)?;
     if let Some(name) = state.parts.keys().find(|name| !loaded.config.part.contains_key(*name)) {
         let line = format!("the part {name} is unknown to this kend; upgrade by `ken down; ken up -d`");
         return Err(Failure::new(Code::Conflict, line));
@@ -107,40 +94,41 @@ fn take_over(fd: RawFd, check: bool) -> Result<ExitCode, Failure> {
     handover::unblock_signals();
     let background = state.background;
     let (mut system, mut control, notify) =
-        restore(state, &places, source, loaded).map_err(|message| Failure::new(Code::Internal, message))?;
+        restore(state, loaded).map_err(|message| Failure::new(Code::Internal, message))?;
     let mut turn = Loop { reported_ready: true, ..Loop::new(&mut system, signals, notify, background) };
     turn.run(&mut system, &mut control);
     finish(system, control, &places, &Folders { made: Vec::new() }, &[])
 }
 
 /// Restores the system from what was handed over.
-fn restore(mut state: Handover, places: &Places, source: ConfigSource, loaded: Loaded) -> Result<Prepared, String> {
+fn restore(state: Handover, loaded: Loaded) -> Result<Prepared, String> {
     let now = Instant::now();
     let lost = |errno: nix::Error| format!("a descriptor was not handed over: {}", errno.desc());
     let [kend, parts] = state.locks;
-    let locks = Locks::over(&places.run, [adopt(kend).map_err(lost)?, adopt(parts).map_err(lost)?]);
+    let locks = Locks::over(&state.places.run, [adopt(kend).map_err(lost)?, adopt(parts).map_err(lost)?]);
     let control = Control::over(adopt(state.control).map_err(lost)?);
     let notify = Notify::over(adopt(state.notify).map_err(lost)?);
-    let sockets = Sockets::unpack(std::mem::take(&mut state.sockets)).map_err(lost)?;
-    let mut system = System::new(places, source, loaded, (sockets, locks))?;
+    let sockets = Sockets::unpack(state.sockets).map_err(lost)?;
+    let mut system = System::new(state.places, state.source, loaded, (sockets, locks))?;
     system.spawner = Spawner::after(state.next_mark);
-    system.restore_parts(state.parts, now)?;
+    system.make_parts(state.parts, now)?;
     let text =
         format!("kend {} has taken over from {}, pid {}", env!("CARGO_PKG_VERSION"), state.version, std::process::id());
     system.journal.note(None, &text);
     // A socket of the new configuration that is not bound yet; the others are the same.
-    if let Err(why) = system.sockets.open(&system.loaded.config, places) {
+    if let Err(why) = system.sockets.open(&system.loaded.config, &system.places) {
         system.journal.warn(None, &why);
     }
     system.begin_replacing();
     Ok((system, control, notify))
 }
 
-/// Fails if the kernel lacks walls that the configuration requires.
-fn check_walls(loaded: &Loaded) -> Result<(), Failure> {
+/// Reads the configuration. Fails if it has errors, or if the kernel lacks walls that it requires.
+fn load(source: &ConfigSource, places: &Places) -> Result<Loaded, Failure> {
+    let loaded = source.load(places).map_err(|lines| Failure { code: Code::Invalid, lines })?;
     let missing = ken_walls::kernel::missing();
     if loaded.config.kend.walls == WallsMode::Auto || missing.is_empty() {
-        return Ok(());
+        return Ok(loaded);
     }
     let lacks = |what: &str| format!("this kernel cannot keep the parts from {what}");
     let mut lines: Vec<String> = missing.into_iter().map(lacks).collect();
@@ -197,16 +185,13 @@ fn finish(
 }
 
 fn places(cli: &Cli) -> Result<Places, Failure> {
-    let wrong = |error: ken_types::Error| Failure::new(error.code, error.to_string());
-    let absolute = |path: &Path| {
-        std::path::absolute(path).map_err(|error| Failure::new(Code::Invalid, format!("{}: {error}", path.display())))
-    };
     let variable = |name: &str| std::env::var_os(name).map(PathBuf::from);
-    let mut places = Places::resolve(cli.home.as_deref(), geteuid().as_raw(), variable).map_err(wrong)?;
+    let mut places = Places::resolve(cli.home.as_deref(), geteuid().as_raw(), variable)?;
     if let Some(config) = &cli.config {
-        places.config = absolute(config)?;
+        let wrong = |error| Failure::new(Code::Invalid, format!("{}: {error}", config.display()));
+        places.config = std::path::absolute(config).map_err(wrong)?;
     }
-    check_socket_path(&places.socket("notify")).map_err(wrong)?;
+    check_socket_path(&places.socket("notify"))?;
     Ok(places)
 }
 
@@ -299,12 +284,12 @@ fn prepare(cli: &Cli, places: &Places, source: ConfigSource, loaded: Loaded) -> 
         locks.remove();
     })?;
     locks.describe(&sockets.listeners(&loaded.config));
-    let mut system = System::new(places, source, loaded, (sockets, locks))?;
+    let mut system = System::new(places.clone(), source, loaded, (sockets, locks))?;
     system.announcing = cli.announce;
     // The parts start in the state directory. kend also moves there so that it does not keep its start directory in
     // use.
     std::env::set_current_dir(&places.state).map_err(|error| format!("{}: {error}", places.state.display()))?;
-    system.make_parts()?;
+    system.make_parts(BTreeMap::new(), Instant::now())?;
     let text = format!("kend {}, pid {}", env!("CARGO_PKG_VERSION"), std::process::id());
     system.journal.note(None, &text);
     Ok((system, control, notify))
@@ -538,7 +523,7 @@ fn watch(system: &mut System) -> Option<Watch> {
     if !system.loaded.config.kend.watch {
         return None;
     }
-    let watch = Watch::new(&system.source.config);
+    let watch = Watch::new(&system.places.config);
     watch
         .inspect_err(|why| {
             let text = format!("changes of the configuration are not seen: {why}");

@@ -35,8 +35,8 @@ fn parse(path: &Path, text: &str) -> Result<Secrets, Vec<Problem>> {
         let settings = settings.into_iter().flatten();
         return Ok(settings.map(|one| (one.name.to_owned(), one.value.to_owned())).collect());
     }
-    let lines = wrong.into_iter().filter_map(Result::err);
-    Err(lines.map(|line| Problem::at_line(path, line, "not of the form NAME=value")).collect())
+    let problem = |line| Problem { line: Some(line), ..Problem::whole(path, "not of the form NAME=value") };
+    Err(wrong.into_iter().filter_map(Result::err).map(problem).collect())
 }
 
 #[cfg(test)]

@@ -54,6 +54,12 @@ impl Failure {
     }
 }
 
+impl From<Error> for Failure {
+    fn from(error: Error) -> Failure {
+        Failure::new(error.code, error.to_string())
+    }
+}
+
 pub(crate) struct System {
     pub(crate) places: Places,
     pub(crate) source: ConfigSource,
@@ -82,7 +88,7 @@ pub(crate) struct System {
 impl System {
     /// A system without parts.
     pub(crate) fn new(
-        places: &Places,
+        places: Places,
         source: ConfigSource,
         loaded: Loaded,
         (sockets, locks): (Sockets, Locks),
@@ -92,7 +98,7 @@ impl System {
         let log = LogFiles::new(places.log("kend"), kend.log_max_bytes, kend.log_keep);
         let null = OpenOptions::new().read(true).write(true).open("/dev/null");
         Ok(System {
-            places: places.clone(),
+            places,
             source,
             journal: Journal { out: writer.outlet(log, false) },
             writer,
@@ -118,23 +124,8 @@ impl System {
         if self.stopping { Err(system_stopping()) } else { Ok(()) }
     }
 
-    /// Creates a part for each entry, without starting it.
-    pub(crate) fn make_parts(&mut self) -> Result<(), String> {
-        let config = self.loaded.config.clone();
-        for (name, spec) in &config.part {
-            let launch = Launch::new(name, spec, &self.loaded, &self.places)?;
-            let part = Part::new(spec.clone(), launch, self.new_log(name)?);
-            self.parts.insert(name.clone(), part);
-        }
-        Ok(())
-    }
-
-    /// Restores the parts of the configuration as the earlier program of this process left them.
-    pub(crate) fn restore_parts(
-        &mut self,
-        mut states: BTreeMap<String, PartState>,
-        now: Instant,
-    ) -> Result<(), String> {
+    /// Creates a part for each entry, without starting it. `states` are those in which the earlier program of this process left them.
+    pub(crate) fn make_parts(&mut self, mut states: BTreeMap<String, PartState>, now: Instant) -> Result<(), String> {
         let config = self.loaded.config.clone();
         let lost = |errno: Errno| format!("a descriptor was not handed over: {}", errno.desc());
         for (name, spec) in &config.part {
@@ -240,16 +231,8 @@ impl System {
             Err(cause) => {
                 part.starts += 1;
                 part.policy.record_start(now, part.spec.limit);
-                let death = Death {
-                    at: Timestamp::now(),
-                    pid: 0,
-                    cause: format!("cannot start: {cause}"),
-                    code: None,
-                    signal: None,
-                    ran_ms: 0,
-                    ready: false,
-                    requested: false,
-                };
+                let cause = format!("cannot start: {cause}");
+                let death = Death { at: Timestamp::now(), cause, ..Death::default() };
                 self.follow(name, death, None, now);
             }
         }
@@ -335,14 +318,8 @@ impl System {
                 Some(fault) => format!("{fault}, {}", exit.text()),
                 None => exit.text(),
             },
-            code: match exit {
-                Exit::Code(code) => Some(code),
-                Exit::Signal(_) => None,
-            },
-            signal: match exit {
-                Exit::Signal(signal) => Some(signal as i32),
-                Exit::Code(_) => None,
-            },
+            code: exit.code(),
+            signal: exit.signal(),
             ran_ms: millis(now.duration_since(process.since)),
             ready: ready.is_some(),
             requested: why == Some(&Why::Requested),
@@ -558,7 +535,7 @@ impl System {
     /// Reloads if the files have changed and kend watches them. Somebody who edits a file and then starts or restarts a part
     /// expects the new settings, and the watch only sees a change when the files have been quiet for a moment.
     pub(crate) fn reload_if_changed(&mut self) {
-        if self.loaded.config.kend.watch && self.source.has_changed(&self.loaded) {
+        if self.loaded.config.kend.watch && self.source.has_changed(&self.loaded, &self.places) {
             // The errors are logged, and the status shows them. The part is started with the last good configuration.
             let _ = self.reload();
         }
@@ -655,9 +632,7 @@ fn members(leader: Option<Pid>) -> Vec<String> {
     let Some(leader) = leader else {
         return Vec::new();
     };
-    let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
-    let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok().map(Pid::from_raw));
-    let inside = pids.filter(|pid| nix::unistd::getpgid(Some(*pid)) == Ok(leader));
+    let inside = reap::all().filter(|pid| nix::unistd::getpgid(Some(*pid)) == Ok(leader));
     inside.map(reap::command).collect()
 }
 

@@ -38,17 +38,11 @@ impl System {
 
     /// What the next program needs to know, but for the sockets of kend itself.
     pub(crate) fn handover(&self, now: Instant) -> Handover {
-        let (places, source) = (self.places.clone(), &self.source);
         Handover {
             form: handover::FORM,
             version: env!("CARGO_PKG_VERSION").to_owned(),
-            home: places.home,
-            config: places.config,
-            state: places.state,
-            run: places.run,
-            named: source.named,
-            port: source.port,
-            cognitive_port: source.cognitive_port,
+            places: self.places.clone(),
+            source: self.source.clone(),
             background: false,
             next_mark: self.spawner.last_mark(),
             locks: self.locks.fds().map(|fd| fd.as_raw_fd()),

@@ -72,7 +72,7 @@ impl Trail {
             self.file.set_len(self.head.offset)?;
             self.write_failed = false;
         }
-        self.start_day(&day_of(first.time), first.time)?;
+        self.start_day(first.time.day())?;
         let mut buffer = std::mem::take(&mut self.buffer);
         buffer.clear();
         let link = self.write_lines(records, first.time, &mut buffer);
@@ -106,11 +106,11 @@ impl Trail {
     }
 
     /// Starts a new file if the day has changed. A clock that was set back to an earlier day starts none.
-    fn start_day(&mut self, day: &str, now: Timestamp) -> io::Result<()> {
+    fn start_day(&mut self, day: String) -> io::Result<()> {
         if self.day.is_empty() {
-            self.day = day.to_owned();
+            self.day.clone_from(&day);
         }
-        if day <= self.day.as_str() {
+        if day <= self.day {
             return Ok(());
         }
         let old = self.dir.join(dated(&self.day));
@@ -121,7 +121,7 @@ impl Trail {
             self.head.offset = 0;
             self.prune();
         }
-        self.day = day_of(now);
+        self.day = day;
         Ok(())
     }
 
@@ -163,12 +163,6 @@ fn dated(day: &str) -> String {
     format!("security_events.{day}.log")
 }
 
-fn day_of(time: Timestamp) -> String {
-    let mut text = time.to_string();
-    text.truncate(10);
-    text
-}
-
 fn open_file(path: &Path) -> io::Result<File> {
     check_regular(path)?;
     OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(path)
@@ -196,27 +190,20 @@ fn day_of_file(file: &mut File) -> io::Result<String> {
 /// that the head file names and follows the chain from there. The caller removes the bytes after that offset, which
 /// belong to a record whose append has not succeeded.
 fn resume(file: &mut File, known: Option<Head>) -> io::Result<Head> {
-    let length = file.seek(SeekFrom::End(0))?;
     if let Some(head) = known
         && ends_with(file, &head)?
     {
         return follow(file, head);
     }
     let all = read_from(file, 0)?;
-    let last = last_record(&all);
-    match (known, last) {
+    let offset = end_of_lines(&all);
+    match (known, last_record(&all)) {
         // The head file names the last record of the previous day's file.
         (Some(head), Some(_)) if follows(&all, &head) => follow(file, Head { link: head.link, offset: 0 }),
         // Records are missing at the end of the file. The next record gets the number after the one in the head file,
         // so the gap remains visible.
-        (Some(head), last) if last.is_none_or(|last| last.seq < head.link.seq) => {
-            Ok(Head { link: head.link, offset: end_of_lines(&all) })
-        }
-        (_, Some(last)) => Ok(Head { link: last, offset: end_of_lines(&all) }),
-        (_, None) => Ok(Head {
-            link: known.map_or(Link::START, |head| head.link),
-            offset: if length == 0 { 0 } else { end_of_lines(&all) },
-        }),
+        (Some(head), last) if last.is_none_or(|last| last.seq < head.link.seq) => Ok(Head { link: head.link, offset }),
+        (_, last) => Ok(Head { link: last.unwrap_or(Link::START), offset }),
     }
 }
 

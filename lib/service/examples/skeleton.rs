@@ -5,20 +5,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ken_service::{NoOptions, Program, run};
-use ken_types::ops::{NoItem, Nothing, Op};
+use ken_types::ops::Nothing;
 use ken_wire::{Daemon, Table};
 
 struct Probe;
 
 impl Daemon for Probe {}
 
-enum Sleep {}
-
-impl Op for Sleep {
-    const NAME: &'static str = "probe.sleep";
-    type Args = Nothing;
-    type Reply = Nothing;
-    type Item = NoItem;
+ken_types::operations! {
+    Sleep, "probe.sleep": Nothing => Nothing;
 }
 
 fn main() -> ExitCode {

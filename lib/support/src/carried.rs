@@ -30,11 +30,11 @@ pub(crate) fn is_carried(sentence: &Reading, passage: &Reading) -> bool {
 
 /// Returns whether a sentence begins with a word that refers to the sentence before it.
 pub(crate) fn refers_back(sentence: &Reading) -> bool {
-    sentence.words.iter().take(3).any(|word| REFERENCES.contains(&word.lower.as_str()))
+    sentence.words.iter().take(3).any(|word| word.is_one_of(&REFERENCES))
 }
 
 fn said(reading: &Reading) -> Vec<&Word> {
-    reading.words.iter().filter(|word| !matches!(word.lower.as_str(), "a" | "an" | "the")).collect()
+    reading.words.iter().filter(|word| !word.is_one_of(&["a", "an", "the"])).collect()
 }
 
 /// Returns whether the words from `start` to `end` say nothing that what is before and after them depends on.
@@ -53,7 +53,7 @@ fn can_end_at(words: &[&Word], last: usize) -> bool {
 }
 
 fn is(words: &[&Word], at: usize, list: &[&str]) -> bool {
-    words.get(at).is_some_and(|word| list.contains(&word.lower.as_str()))
+    words.get(at).is_some_and(|word| word.is_one_of(list))
 }
 
 /// Returns whether the word joins two parts, each of which holds alone. "Five hundred and twelve" is one number.
@@ -65,7 +65,7 @@ fn is_join(words: &[&Word], at: usize) -> bool {
 /// Returns whether no word of a part denies, limits or reports something.
 fn is_plain(words: &[&Word], start: usize, end: usize) -> bool {
     let part = words.get(start..end).unwrap_or_default();
-    !part.iter().any(|word| word.negates || LIMITS.contains(&word.lower.as_str()))
+    !part.iter().any(|word| word.negates || word.is_one_of(&LIMITS))
 }
 
 const RELATIVES: [&str; 3] = ["who", "which", "whose"];

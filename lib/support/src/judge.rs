@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::held::missing_word;
-use crate::{Finding, Kind, Passage, Support, Supported};
+use crate::{Finding, Kind, Passage, Support, Supported, mean_score};
 
 /// The maximum number of sentences in one call.
 const MAX_ASKED: usize = 10;
@@ -88,8 +88,7 @@ impl Judged {
                 decide(sentence, *verdict);
             }
         }
-        let sum: f64 = support.sentences.iter().map(|sentence| sentence.score).sum();
-        support.score = sum / support.sentences.len().max(1) as f64;
+        support.score = mean_score(&support.sentences);
     }
 }
 
@@ -222,7 +221,7 @@ impl<'a> Judging<'a> {
         let asked = self.asked.get(self.batch.clone()).unwrap_or_default();
         let mut has_verdict = false;
         for one in asked {
-            let opinion = one.opinion(&given);
+            let opinion = one.opinion(&given).unwrap_or_else(Opinion::NotJudged);
             has_verdict |= matches!(opinion, Opinion::Judged { .. }) || given.iter().any(|given| one.is_meant(given));
             if let Some(known) = self.opinions.get_mut(one.index) {
                 *known = opinion;
@@ -278,20 +277,22 @@ fn passages<'a>(sources: &[&'a str], best: Passage, others: &[Passage]) -> Vec<&
 
 /// Returns the place of a passage with the whole words around it.
 fn widened(source: &str, passage: Span) -> Span {
-    let length = head(passage.of(source), MAX_PASSAGE_BYTES).len();
-    let is_cut = length < passage.end - passage.start;
-    let whole = source.get(passage.start..passage.start + length).unwrap_or_default();
-    // A part of a word or of a number would be another one.
-    let length = if is_cut { whole.rfind(char::is_whitespace).unwrap_or(0) } else { length };
+    let whole = passage.of(source);
+    let length = whole_words(whole, MAX_PASSAGE_BYTES);
     let end = passage.start + length;
     let before = source.get(..passage.start).unwrap_or_default();
     let before = tail(before, AROUND_BYTES);
     let blank = if before.len() < passage.start { before.find(char::is_whitespace) } else { Some(0) };
     let start = passage.start - before.len() + blank.unwrap_or(before.len());
     let rest = source.get(end..).unwrap_or_default();
-    let after = if is_cut { "" } else { head(rest, AROUND_BYTES) };
-    let after = if after.len() < rest.len() { after.rfind(char::is_whitespace).unwrap_or(0) } else { after.len() };
+    let after = if length < whole.len() { 0 } else { whole_words(rest, AROUND_BYTES) };
     Span { start, end: end + after }
+}
+
+/// Returns how many of the first bytes of a text are whole words: a part of a word or of a number would be another one.
+fn whole_words(text: &str, bytes: usize) -> usize {
+    let head = head(text, bytes);
+    if head.len() < text.len() { head.rfind(char::is_whitespace).unwrap_or(0) } else { head.len() }
 }
 
 /// Returns the last bytes of a text, at most `bytes`, from a whole character on.
@@ -333,15 +334,8 @@ impl Asked<'_> {
         given.get("sentence").and_then(Value::as_u64) == Some(self.index as u64 + 1)
     }
 
-    /// Returns what counts of the verdicts in an answer.
-    fn opinion(&self, given: &[Value]) -> Opinion {
-        match self.checked(given) {
-            Ok((verdict, quote)) => Opinion::Judged { verdict, quote },
-            Err(reason) => Opinion::NotJudged(reason),
-        }
-    }
-
-    fn checked(&self, given: &[Value]) -> Result<(Verdict, Option<String>), String> {
+    /// Returns what counts of the verdicts in an answer, or why nothing does.
+    fn opinion(&self, given: &[Value]) -> Result<Opinion, String> {
         let mut meant = given.iter().filter(|given| self.is_meant(given));
         let only = match (meant.next(), meant.next()) {
             (None, _) => return Err("the judge gave no verdict on it".into()),
@@ -355,21 +349,18 @@ impl Asked<'_> {
         if quote.as_ref().is_some_and(|quote| !self.has_in_passage(quote)) {
             return Err("the words that the judge quotes are not in the passage".into());
         }
-        match verdict {
-            Verdict::Supported if self.is_contradicted => {
-                Err("the judge says that it is supported, but the words of the passage contradict it".into())
-            }
-            Verdict::Supported => match missing_word(self.sentence, &self.passages) {
-                Some(word) => {
-                    Err(format!("the judge says that it is supported, but the passage lacks \u{201c}{word}\u{201d}"))
-                }
-                None => Ok((verdict, quote)),
-            },
-            _ if self.has_in_passage(self.sentence) => {
-                Err("the judge says that it is not supported, but it is in the passage word for word".into())
-            }
-            _ => Ok((verdict, quote)),
+        if verdict != Verdict::Supported && self.has_in_passage(self.sentence) {
+            return Err("the judge says that it is not supported, but it is in the passage word for word".into());
         }
+        if verdict == Verdict::Supported && self.is_contradicted {
+            return Err("the judge says that it is supported, but the words of the passage contradict it".into());
+        }
+        if verdict == Verdict::Supported
+            && let Some(word) = missing_word(self.sentence, &self.passages)
+        {
+            return Err(format!("the judge says that it is supported, but the passage lacks \u{201c}{word}\u{201d}"));
+        }
+        Ok(Opinion::Judged { verdict, quote })
     }
 
     /// Whether a passage contains these words byte for byte, with any white space between them.

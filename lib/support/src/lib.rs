@@ -102,8 +102,12 @@ pub fn support(text: &str, sources: &[&str]) -> Support {
     let mut before = None;
     let judged = measured.iter().zip(scores).map(|(each, score)| judge(&index, &records, each, score, &mut before));
     let sentences: Vec<Supported> = judged.collect();
+    Support { score: mean_score(&sentences), sentences }
+}
+
+fn mean_score(sentences: &[Supported]) -> f64 {
     let sum: f64 = sentences.iter().map(|sentence| sentence.score).sum();
-    Support { score: sum / sentences.len().max(1) as f64, sentences }
+    sum / sentences.len().max(1) as f64
 }
 
 /// Returns whether a source consists of records (a log, a table), in which a sentence can be looked up in any language.

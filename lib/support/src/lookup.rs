@@ -37,18 +37,16 @@ impl<'a> Records<'a> {
     /// Reads a source as records; `None` if it is running text. `wanted` holds the words of the text, so that only these
     /// are remembered.
     pub(crate) fn of(text: &'a str, wanted: &dyn Fn(&str) -> bool) -> Option<Records<'a>> {
-        let mut lines = Vec::new();
-        let mut start = 0;
-        for line in text.split_inclusive('\n') {
-            let trimmed = line.trim_end();
-            if !trimmed.is_empty() {
-                lines.push(Span { start, end: start + trimmed.len() });
-            }
-            start += line.len();
-        }
-        let separator = separator_of(text, &lines);
-        let sampled: Vec<&Span> = lines.iter().take(SAMPLE).collect();
-        let stamped = sampled.iter().filter(|line| is_stamped(line.of(text))).count() as f64;
+        let mut end = 0;
+        let spans = text.split_inclusive('\n').map(|line| {
+            let start = end;
+            end += line.len();
+            Span { start, end: start + line.trim_end().len() }
+        });
+        let lines: Vec<Span> = spans.filter(|line| line.end > line.start).collect();
+        let sampled: Vec<&str> = lines.iter().take(SAMPLE).map(|line| line.of(text)).collect();
+        let separator = separator_of(&sampled);
+        let stamped = sampled.iter().filter(|line| is_stamped(line)).count() as f64;
         if lines.len() < 2 || separator.is_none() && stamped < MOST * sampled.len() as f64 {
             return None;
         }
@@ -75,24 +73,22 @@ impl<'a> Records<'a> {
     pub(crate) fn look_up(&self, text: &str, sentence: Span) -> Option<Found> {
         let words = &read(text, sentence).words;
         let superlative = (0..words.len()).find(|at| is_superlative(words, *at));
+        let is_derived = words.iter().any(is_derived);
         let keys = self.keys(text, sentence, words);
         // A word that stands nowhere can turn the meaning of all others, but hardly one verb between a name and a number.
-        let is_in_key =
-            |word: &Word| keys.iter().any(|key| key.span.start <= word.span.start && word.span.end <= key.span.end);
+        let is_in_key = |word: &Word| keys.iter().any(|key| key.contains(word));
         let others = words.iter().enumerate().filter(|(at, word)| Some(*at) != superlative && !is_in_key(word));
         let unknown = others.filter(|(_, word)| self.is_unknown(word)).count();
         let named = keys.iter().filter(|key| key.is_exact || key.numeral.is_some() || key.is_name);
         if unknown > usize::from(named.count() > 1) {
             return None;
         }
-        if superlative.is_some() {
-            return self.extreme(words, &keys).filter(|_| !words.iter().any(is_derived));
+        if let Some(at) = superlative {
+            return self.extreme(words, at, &keys).filter(|_| !is_derived);
         }
-        if let Some(found) = self.count(words, &keys) {
-            return Some(found);
-        }
-        if words.iter().any(is_derived) {
-            return None;
+        let count = self.count(words, &keys);
+        if count.is_some() || is_derived {
+            return count;
         }
         self.value(words, &keys).or_else(|| self.line(words, &keys))
     }
@@ -115,22 +111,21 @@ impl<'a> Records<'a> {
         for raw in part.split_whitespace() {
             let start = at + part.get(at..).and_then(|rest| rest.find(raw)).unwrap_or(0);
             at = start + raw.len();
-            let bare = raw.trim_matches(|char: char| !(char.is_alphanumeric() || matches!(char, '/' | '-' | '_')));
-            let bare = bare.strip_suffix("'s").unwrap_or(bare);
+            let bare = bare(raw);
             let Some(offset) = raw.find(bare) else { continue };
-            let span =
-                Span { start: sentence.start + start + offset, end: sentence.start + start + offset + bare.len() };
+            let start = sentence.start + start + offset;
+            let span = Span { start, end: start + bare.len() };
             let lower = bare.to_lowercase();
             let is_exact = lower.bytes().any(|byte| byte.is_ascii_digit())
                 || lower.contains(['/', '_'])
                 || lower.split('.').count() > 2;
             let word = words.iter().find(|word| word.span.start >= span.start && word.span.start < span.end);
-            let is_content = word.is_some_and(|word| word.is_content);
-            let forms = forms_of(&lower, word.and_then(|word| word.number).filter(|_| !is_exact));
+            let number = word.and_then(|word| word.number);
+            let numeral = number.filter(|_| !is_exact);
+            let forms = forms_of(&lower, numeral);
             let known: Vec<String> = forms.into_iter().filter(|form| self.words.contains_key(form)).collect();
-            let is_number = word.is_some_and(|word| word.number.is_some());
-            if is_exact || is_number || is_content && !known.is_empty() {
-                let numeral = word.and_then(|word| word.number).filter(|_| !is_exact);
+            let is_known = word.is_some_and(|word| word.is_content) && !known.is_empty();
+            if is_exact || number.is_some() || is_known {
                 let is_name = word.is_some_and(|word| word.is_capital);
                 keys.push(Key { span, lower, known, is_exact, is_name, numeral });
             }
@@ -159,35 +154,18 @@ impl<'a> Records<'a> {
 
     /// "There were three timeouts": a number before a word that lines contain.
     fn count(&self, words: &[Word], keys: &[Key]) -> Option<Found> {
-        let at = words.iter().position(|word| {
-            word.number.is_some_and(|number| number.fract() == 0.0)
-                || word.lower == "no"
-                || word.lower == "once"
-                || word.lower == "twice"
-                || word.lower == "one"
-        })?;
-        let number = words.get(at)?;
-        let said = match number.lower.as_str() {
-            "no" => 0.0,
-            "once" | "one" => 1.0,
-            "twice" => 2.0,
-            _ => number.number?,
-        };
-        let next = words.get(at + 1..)?;
+        let (at, said) = words.iter().enumerate().find_map(|(at, word)| Some((at, whole_number(word)?)))?;
+        let (before, number, next) = (words.get(..at)?, words.get(at)?, words.get(at + 1..)?);
         if next.first().is_some_and(|word| word.lower == "of") {
             return None; // "four of five packets" counts what came of them
         }
-        let times =
-            matches!(number.lower.as_str(), "once" | "twice") || next.first().is_some_and(|word| word.lower == "times");
-        let opens = words.iter().take(at).all(|word| !word.is_content)
-            && words.first().is_some_and(|word| matches!(word.lower.as_str(), "there" | "the"))
+        let times = number.is_one_of(&["once", "twice"]) || next.first().is_some_and(|word| word.lower == "times");
+        let opens = before.iter().all(|word| !word.is_content)
+            && words.first().is_some_and(|word| word.is_one_of(&["there", "the"]))
             || at == 0
             || times
-            || words.iter().take(at).any(|word| {
-                matches!(word.lower.as_str(), "contains" | "has" | "had" | "shows" | "records" | "lists" | "counted")
-            });
-        let named =
-            |word: &Word| keys.iter().find(|key| key.span.start <= word.span.start && word.span.end <= key.span.end);
+            || before.iter().any(|word| word.is_one_of(&COUNTS));
+        let named = |word: &Word| keys.iter().find(|key| key.contains(word));
         let counted = next.iter().take(4).find_map(|word| named(word).filter(|key| !key.known.is_empty()));
         if !opens || !times && counted.is_none() {
             return None;
@@ -222,22 +200,25 @@ impl<'a> Records<'a> {
 
     /// Whether a number stands directly beside the counted word in a line.
     fn counts_itself(&self, line: u32, counted: &Key) -> bool {
-        let said: Vec<String> =
-            self.lines.get(line as usize).map_or_else(Vec::new, |line| tokens(line.of(self.text)).collect());
         let is_number = |token: &String| token.bytes().all(|byte| byte.is_ascii_digit());
-        said.windows(2).any(|pair| {
-            matches!(pair, [a, b] if counted.known.contains(a) && is_number(b) || counted.known.contains(b) && is_number(a))
+        self.lines.get(line as usize).is_some_and(|line| {
+            self.has_pair(*line, |a, b| {
+                counted.known.contains(a) && is_number(b) || counted.known.contains(b) && is_number(a)
+            })
         })
     }
 
     /// The first of the lines with these keys in which the number stands directly before the counted word.
     fn line_that_says(&self, number: &Word, counted: &Key, keys: &[&Key]) -> Option<Span> {
         let digits = number.number?.to_string();
-        self.lines_with(keys).into_iter().filter_map(|line| self.lines.get(line as usize).copied()).find(|line| {
-            let said: Vec<String> = tokens(line.of(self.text)).collect();
-            said.windows(2)
-                .any(|pair| matches!(pair, [first, next] if *first == digits && counted.known.contains(next)))
-        })
+        let says = |line: &Span| self.has_pair(*line, |first, next| *first == digits && counted.known.contains(next));
+        self.lines_with(keys).into_iter().filter_map(|line| self.lines.get(line as usize).copied()).find(says)
+    }
+
+    /// Whether two words that stand side by side in a line pass the test.
+    fn has_pair(&self, line: Span, test: impl Fn(&String, &String) -> bool) -> bool {
+        let said: Vec<String> = tokens(line.of(self.text)).collect();
+        said.windows(2).any(|pair| matches!(pair, [first, next] if test(first, next)))
     }
 
     /// The column that the sentence names closest to a place.
@@ -252,10 +233,9 @@ impl<'a> Records<'a> {
 
     /// "February had the fewest visitors", "the hottest day was 13 July with 33.1 degrees": whether any row has more or less in
     /// the column that the sentence names, or in which its number stands.
-    fn extreme(&self, words: &[Word], keys: &[Key]) -> Option<Found> {
+    fn extreme(&self, words: &[Word], superlative: usize, keys: &[Key]) -> Option<Found> {
         let separator = self.separator?;
-        let place = (0..words.len()).find(|at| is_superlative(words, *at))?;
-        let word = words.get(place)?;
+        let word = words.get(superlative)?;
         let names: Vec<&Key> = keys.iter().filter(|key| !key.known.is_empty() && key.span != word.span).collect();
         let [row] = self.lines_with(&names)[..] else { return None };
         let own = *self.lines.get(row as usize)?;
@@ -263,8 +243,8 @@ impl<'a> Records<'a> {
             let claimed = keys.iter().rev().find(|key| number_of(&key.lower).is_some())?;
             separator.fields(own.of(self.text)).position(|field| same_value(field, &claimed.lower))
         };
-        let is_known = MOST_WORDS.contains(&word.lower.as_str()) || LEAST_WORDS.contains(&word.lower.as_str());
-        let column = stated().or_else(|| self.column(words, word.span).filter(|_| is_known))?;
+        let (is_most, is_least) = (word.is_one_of(&MOST_WORDS), word.is_one_of(&LEAST_WORDS));
+        let column = stated().or_else(|| self.column(words, word.span).filter(|_| is_most || is_least))?;
         let value = |line: &Span| number_of(separator.fields(line.of(self.text)).nth(column)?);
         let mine = value(&own)?;
         let exceeds = |sign: f64| {
@@ -272,9 +252,9 @@ impl<'a> Records<'a> {
             self.lines.iter().skip(1).find(is_more)
         };
         let (more, less) = (exceeds(1.0), exceeds(-1.0));
-        let other = match word.lower.as_str() {
-            lower if MOST_WORDS.contains(&lower) => more,
-            lower if LEAST_WORDS.contains(&lower) => less,
+        let other = match (is_most, is_least) {
+            (true, _) => more,
+            (_, true) => less,
             _ => more.and(less), // whether "hottest" is the most is not known
         };
         Some(other.map_or(Found::Supported(own), |other| Found::Contradicted(word.span, *other)))
@@ -283,29 +263,26 @@ impl<'a> Records<'a> {
     /// "The price of apples is 3": a column and a row that the sentence names, and the value there.
     fn value(&self, words: &[Word], keys: &[Key]) -> Option<Found> {
         let separator = self.separator?;
-        let rows: Vec<&Key> = keys.iter().filter(|key| !key.known.is_empty()).collect();
         let said = |row: u32, key: &Key| -> Option<usize> {
             let line = self.lines.get(row as usize)?.of(self.text);
             separator.fields(line).position(|field| tokens(field).any(|token| key.known.contains(&token)))
         };
         let claimed = keys.iter().rev().find(|key| key.is_exact || key.numeral.is_some())?;
         let column = self.column(words, claimed.span);
-        let names: Vec<&Key> = rows.into_iter().filter(|key| key.span != claimed.span).collect();
-        let lines = self.lines_with(&names);
-        let [row] = lines.as_slice() else { return None };
-        let place = *self.lines.get(*row as usize)?;
+        let names: Vec<&Key> = keys.iter().filter(|key| !key.known.is_empty() && key.span != claimed.span).collect();
+        let [row] = self.lines_with(&names)[..] else { return None };
+        let place = *self.lines.get(row as usize)?;
         let value_at = |column: usize| separator.fields(place.of(self.text)).nth(column);
         let value = claimed.numeral.map_or_else(|| claimed.lower.clone(), |number| number.to_string());
         let holds = |field: &str| same_value(field, &value);
         match column {
             Some(column) if value_at(column).is_some_and(holds) => Some(Found::Supported(place)),
             Some(column)
-                if value_at(column).is_some_and(is_value)
-                    && names.iter().all(|key| said(*row, key) != Some(column)) =>
+                if value_at(column).is_some_and(is_value) && names.iter().all(|key| said(row, key) != Some(column)) =>
             {
                 Some(Found::Contradicted(claimed.span, place))
             }
-            None if said(*row, claimed).is_some() => Some(Found::Supported(place)),
+            None if said(row, claimed).is_some() => Some(Found::Supported(place)),
             _ => None,
         }
     }
@@ -361,14 +338,35 @@ struct Key {
     numeral: Option<f64>,
 }
 
+impl Key {
+    fn contains(&self, word: &Word) -> bool {
+        self.span.start <= word.span.start && word.span.end <= self.span.end
+    }
+}
+
+/// The number that a word counts with.
+fn whole_number(word: &Word) -> Option<f64> {
+    match word.lower.as_str() {
+        "no" => Some(0.0),
+        "once" | "one" => Some(1.0),
+        "twice" => Some(2.0),
+        _ => word.number.filter(|number| number.fract() == 0.0),
+    }
+}
+
+/// A word without the punctuation around it, and without the ending of a possessive.
+fn bare(raw: &str) -> &str {
+    let bare = raw.trim_matches(|char: char| !(char.is_alphanumeric() || matches!(char, '/' | '-' | '_')));
+    bare.strip_suffix("'s").unwrap_or(bare)
+}
+
 /// Returns the words that a look-up of any sentence of the text can need.
 pub(crate) fn wanted(text: &str) -> HashSet<String> {
     let span = Span { start: 0, end: text.len() };
     let numbers = read(text, span).words.into_iter().filter_map(|word| word.number).map(|number| number.to_string());
     let mut wanted: HashSet<String> = numbers.collect();
     for raw in text.split_whitespace() {
-        let bare = raw.trim_matches(|char: char| !(char.is_alphanumeric() || matches!(char, '/' | '-' | '_')));
-        wanted.extend(forms_of(&bare.strip_suffix("'s").unwrap_or(bare).to_lowercase(), None));
+        wanted.extend(forms_of(&bare(raw).to_lowercase(), None));
     }
     wanted
 }
@@ -471,8 +469,7 @@ const RECORD_WORDS: [&str; 8] = ["log", "list", "tabl", "line", "row", "entri", 
 
 /// Whether a word shows that a sentence says what follows from several records: what is never so, a bound, an order or a sum.
 fn is_derived(word: &Word) -> bool {
-    let lower = word.lower.as_str();
-    word.negates || ROUGH.contains(&lower) || DERIVED.contains(&lower)
+    word.negates || word.is_one_of(&ROUGH) || word.is_one_of(&DERIVED)
 }
 
 const DERIVED: [&str; 18] = [
@@ -480,17 +477,20 @@ const DERIVED: [&str; 18] = [
     "sum", "add", "average", "only", "each", "every",
 ];
 
+/// Words after which a sentence about a source says how many of its lines there are.
+const COUNTS: [&str; 7] = ["contains", "has", "had", "shows", "records", "lists", "counted"];
+
 const MOST_WORDS: [&str; 7] = ["most", "highest", "largest", "greatest", "biggest", "longest", "latest"];
 const LEAST_WORDS: [&str; 6] = ["fewest", "lowest", "least", "smallest", "shortest", "earliest"];
 
 /// Whether a word is a superlative: one of these, or "the hottest".
 fn is_superlative(words: &[Word], at: usize) -> bool {
-    let lower = |at: usize| words.get(at).map_or("", |word| word.lower.as_str());
-    let after_article = at.checked_sub(1).is_some_and(|before| lower(before) == "the");
-    let word = lower(at);
-    MOST_WORDS.contains(&word)
-        || LEAST_WORDS.contains(&word)
-        || after_article && word.ends_with("est") && word.len() > 5
+    let before = at.checked_sub(1).and_then(|before| words.get(before));
+    words.get(at).is_some_and(|word| {
+        word.is_one_of(&MOST_WORDS)
+            || word.is_one_of(&LEAST_WORDS)
+            || before.is_some_and(|before| before.lower == "the") && word.lower.ends_with("est") && word.lower.len() > 5
+    })
 }
 
 /// What stands between the fields of a table.
@@ -521,10 +521,9 @@ impl Separator {
     }
 }
 
-fn separator_of(text: &str, lines: &[Span]) -> Option<Separator> {
-    let sampled: Vec<&str> = lines.iter().take(SAMPLE).map(|line| line.of(text)).collect();
+fn separator_of(lines: &[&str]) -> Option<Separator> {
     let chars = ['\t', ',', ';', '|'].map(Separator::Char);
-    chars.into_iter().chain([Separator::Blanks]).find(|separator| separator.divides(&sampled))
+    chars.into_iter().chain([Separator::Blanks]).find(|separator| separator.divides(lines))
 }
 
 /// Returns whether a line begins like a record of a log: with a date, a time, a number or a level.

@@ -69,7 +69,7 @@ impl Pair {
 
     /// Returns whether the passage speaks of the same thing as the sentence.
     pub(crate) fn is_about_the_same(&self) -> bool {
-        self.held(&self.ours.words.iter().collect::<Vec<_>>(), |_| false) >= RELATED
+        self.held(|_| false) >= RELATED
     }
 
     /// The passage that says the sentence word for word: 0 for the best one, 1 and so on for the next best.
@@ -88,9 +88,9 @@ impl Pair {
     }
 
     /// Returns how much of the sentence's weight the passage contains, 0 to 1, without the words for which `but` holds.
-    fn held(&self, words: &[&Word], but: impl Fn(&Word) -> bool) -> f64 {
+    fn held(&self, but: impl Fn(&Word) -> bool) -> f64 {
         let (mut held, mut all) = (0.0, 0.0);
-        for word in words.iter().filter(|word| word.is_content && !but(word)) {
+        for word in self.ours.words.iter().filter(|word| word.is_content && !but(word)) {
             all += word.weight;
             let is_held = word.number.is_some() && self.states_amount_at(word.span)
                 || has_word(&self.theirs, word)
@@ -101,8 +101,7 @@ impl Pair {
     }
 
     fn held_but(&self, span: Span) -> f64 {
-        let words: Vec<&Word> = self.ours.words.iter().collect();
-        self.held(&words, |word| span.start <= word.span.start && word.span.end <= span.end)
+        self.held(|word| span.start <= word.span.start && word.span.end <= span.end)
     }
 
     /// An amount of the sentence for which the passage has another one of the same kind.
@@ -114,7 +113,7 @@ impl Pair {
             let free: Vec<&Amount> = free.collect();
             // "Eleven of the fourteen locks work", "students pay half": that of the sentence may have been calculated.
             !free.iter().any(|theirs| theirs.is_bare)
-                && !self.theirs.words.iter().any(|word| PARTS.contains(&word.lower.as_str()))
+                && !self.theirs.words.iter().any(|word| word.is_one_of(&PARTS))
                 && free.iter().any(|theirs| !theirs.is_rough && theirs.is_of_same_kind(ours))
         };
         let mut others = self.our_amounts.iter().filter(|ours| !ours.is_rough && !stated(ours) && other(ours));
@@ -138,8 +137,7 @@ impl Pair {
 
     /// A shared word before which the sentence has the opposite preposition: "from Oslo" and "to Oslo".
     fn turned_direction(&self) -> Option<Span> {
-        let words: Vec<&Word> = self.ours.words.iter().collect();
-        if self.held(&words, |_| false) < SAME_CLAUSE {
+        if self.held(|_| false) < SAME_CLAUSE {
             return None;
         }
         let (ours, theirs) = (self.ours.governed(), self.theirs.governed());
@@ -173,20 +171,17 @@ impl Pair {
         ours.iter().find_map(|clause| {
             let content = clause.iter().filter(|word| word.is_content).count();
             // A word alone, as "Yesterday," before the clause, denies nothing.
-            let obliges = clause
-                .iter()
-                .any(|word| matches!(word.lower.as_str(), "have" | "has" | "need" | "required" | "obliged"));
-            let frees = obliges && clause.iter().any(|word| word.negates);
+            let frees = has_one_of(clause, &["have", "has", "need", "required", "obliged"])
+                && clause.iter().any(|word| word.negates);
             if content == 0 || frees || content < 3 && ours.len() > 1 {
                 return None;
             }
             let all: f64 = clause.iter().filter(|word| word.is_content).map(|word| word.weight).sum();
             // "It has never failed": the pronoun stands for a word of a neighbour.
             let shared = |their: &[&Word]| -> f64 {
-                let refers = their.iter().any(|word| PRONOUNS.contains(&word.lower.as_str()));
                 let own: Vec<&&Word> = clause.iter().filter(|word| word.is_content).collect();
                 let direct = own.iter().filter(|word| in_clause(their, word)).map(|word| word.weight).sum::<f64>();
-                let refers = refers && content > 2 && direct >= 0.4 * all;
+                let refers = has_one_of(their, &PRONOUNS) && content > 2 && direct >= 0.4 * all;
                 let held =
                     own.into_iter().filter(|word| in_clause(their, word) || refers && has_word(&self.around, word));
                 held.map(|word| word.weight).sum()
@@ -194,20 +189,17 @@ impl Pair {
             let most = theirs.iter().map(|their| shared(their)).fold(0.0, f64::max);
             let is_of_passage =
                 |their: &[&Word]| their.iter().any(|word| self.theirs.words.iter().any(|own| own.span == word.span));
-            let refers = |their: &[&Word]| their.iter().any(|word| PRONOUNS.contains(&word.lower.as_str()));
-            let is_about = |their: &[&Word]| is_of_passage(their) || refers(their);
+            let is_about = |their: &[&Word]| is_of_passage(their) || has_one_of(their, &PRONOUNS);
             let near = || theirs.iter().filter(|their| shared(their) >= 0.9 * most && is_about(their));
             let turned = |their: &[&Word]| -> Option<(usize, Option<Span>)> {
                 if !is_in_order(clause, their) {
                     return None; // "one can buy the juice" and "the juice is sold"
                 }
                 // "Hardly any" and "little" say the same, and only one of them negates.
-                let is_near = |words: &[&Word]| words.iter().any(|word| NEARLY_NONE.contains(&word.lower.as_str()));
-                if is_near(clause) || is_near(their) {
+                if has_one_of(clause, &NEARLY_NONE) || has_one_of(their, &NEARLY_NONE) {
                     return None;
                 }
-                let is_only = |words: &[&Word]| words.iter().any(|word| word.lower == "only");
-                if is_only(clause) != is_only(their) {
+                if has_one_of(clause, &["only"]) != has_one_of(their, &["only"]) {
                     return None; // "only members can vote" speaks of others, too
                 }
                 let turned = clause.iter().filter(|word| {
@@ -237,11 +229,9 @@ impl Pair {
     /// A duty in place of a choice: "must" and "may", "required" and "optional".
     fn other_duty(&self) -> Option<Span> {
         let find = |reading: &Reading, list: &[&str]| {
-            reading.words.iter().find(|word| list.contains(&word.lower.as_str())).map(|word| word.span)
+            reading.words.iter().find(|word| word.is_one_of(list)).map(|word| word.span)
         };
-        let words: Vec<&Word> = self.ours.words.iter().collect();
-        if self.held(&words, |word| DUTIES.contains(&word.lower.as_str()) || CHOICES.contains(&word.lower.as_str()))
-            < SAME_CLAUSE
+        if self.held(|word| word.is_one_of(&DUTIES) || word.is_one_of(&CHOICES)) < SAME_CLAUSE
             || self.ours.words.iter().chain(&self.theirs.words).any(|word| word.negates)
         {
             return None;
@@ -266,6 +256,10 @@ impl Pair {
 fn is_in_order(ours: &[&Word], theirs: &[&Word]) -> bool {
     let place = |word: &&Word| theirs.iter().position(|other| other.is_same(word) || excludes(other, word));
     ours.iter().filter(|word| word.is_content).filter_map(place).is_sorted()
+}
+
+fn has_one_of(words: &[&Word], list: &[&str]) -> bool {
+    words.iter().any(|word| word.is_one_of(list))
 }
 
 fn has_word(reading: &Reading, word: &Word) -> bool {

@@ -26,6 +26,16 @@ pub(crate) struct Word {
 }
 
 impl Word {
+    fn new(lower: String, span: Span, clause: usize) -> Word {
+        let (stem, negates) = (stem(&lower), is_negator(&lower));
+        let (number, unit, weight) = (None, None, 0.0);
+        Word { lower, stem, span, is_content: false, is_capital: false, negates, clause, number, unit, weight }
+    }
+
+    pub(crate) fn is_one_of(&self, words: &[&str]) -> bool {
+        words.contains(&self.lower.as_str())
+    }
+
     /// Returns whether two words are spelt the same, or are the same number with the same unit.
     pub(crate) fn says_same(&self, other: &Word) -> bool {
         match (self.number, other.number) {
@@ -100,18 +110,8 @@ impl Reading {
         if CLAUSE_WORDS.contains(&first.as_str()) {
             *clause += 1;
         }
-        let mut word = Word {
-            stem: stem(&first),
-            span,
-            is_content: false,
-            is_capital: piece.starts_with(char::is_uppercase),
-            negates: is_negator(&first),
-            clause: *clause,
-            number: None,
-            unit: None,
-            weight: 0.0,
-            lower: first,
-        };
+        let mut word = Word::new(first, span, *clause);
+        word.is_capital = piece.starts_with(char::is_uppercase);
         word.read_number(before, after);
         if let (Some(number), Some(last)) = (word.number, self.words.last_mut())
             && last.span.end + 1 == span.start
@@ -132,24 +132,13 @@ impl Reading {
         word.is_content = word.number.is_some()
             || !word.negates
                 && !is_stop_word(&word.lower)
-                && !TRANSPARENT.contains(&word.lower.as_str())
+                && !word.is_one_of(&TRANSPARENT)
                 && !(self.words.last().is_some_and(|last| last.number.is_some())
-                    && (is_unit(&word.lower) || word.lower == "pm" || word.lower == "am"));
+                    && (is_unit(&word.lower) || word.is_one_of(&["pm", "am"])));
         word.weight = if word.number.is_some() { 0.7 } else { f64::from(rarity(&word.stem)) };
         self.words.push(word);
         if denied {
-            self.words.push(Word {
-                lower: "not".to_owned(),
-                stem: "not".to_owned(),
-                span,
-                is_content: false,
-                is_capital: false,
-                negates: true,
-                clause: *clause,
-                number: None,
-                unit: None,
-                weight: 0.0,
-            });
+            self.words.push(Word::new("not".to_owned(), span, *clause));
         }
     }
 
@@ -193,13 +182,9 @@ impl Reading {
             let Some(word) = self.words.get_mut(at) else { continue };
             // "The decision not to charge" says what is left open or left out, and denies no statement.
             word.negates &= !(word.lower == "not" && next == "to" && after_content);
-            let fails = matches!(
-                word.lower.as_str(),
-                "failed" | "fails" | "fail" | "refused" | "refuses" | "refuse" | "declined"
-            ) && next == "to";
-            let stops = matches!(word.lower.as_str(), "stopped" | "stops" | "ceased" | "avoids" | "avoided")
-                && next.ends_with("ing");
-            if fails || stops || FORBIDS.contains(&word.lower.as_str()) {
+            let fails = next == "to" && word.is_one_of(&FAILS);
+            let stops = next.ends_with("ing") && word.is_one_of(&STOPS);
+            if fails || stops || word.is_one_of(&FORBIDS) {
                 word.negates = true;
                 word.is_content = false;
             }
@@ -214,7 +199,7 @@ impl Reading {
     pub(crate) fn governed(&self) -> Vec<(usize, usize)> {
         let mut found = Vec::new();
         for (at, word) in self.words.iter().enumerate() {
-            if GOVERNORS.contains(&word.lower.as_str()) {
+            if word.is_one_of(&GOVERNORS) {
                 let next = self.words.iter().enumerate().skip(at + 1).take(4).find(|(_, word)| word.is_content);
                 found.extend(next.map(|(content, _)| (content, at)));
             }
@@ -286,17 +271,13 @@ impl Amount {
 
     /// Returns whether two amounts say how much of the same: they have one dimension, or a neighbour in common.
     pub(crate) fn is_of_same_kind(&self, other: &Amount) -> bool {
-        let beside = |side: usize| {
-            let (ours, theirs) =
-                (self.beside.get(side).and_then(Option::as_ref), other.beside.get(side).and_then(Option::as_ref));
-            ours.is_some() && ours == theirs
-        };
+        let is_near = |ours: &Option<String>, theirs: &Option<String>| ours.is_some() && ours == theirs;
+        let ([our_before, our_after], [their_before, their_after]) = (&self.beside, &other.beside);
+        let before = is_near(our_before, their_before);
         match (self.unit, other.unit) {
-            (Some((ours, _)), Some((theirs, _))) => {
-                ours == theirs || beside(0) || (self.value - other.value).abs() < 1e-9
-            }
-            (None, None) => beside(0) || beside(1),
-            _ => beside(0),
+            (Some((ours, _)), Some((theirs, _))) => ours == theirs || before || (self.value - other.value).abs() < 1e-9,
+            (None, None) => before || is_near(our_after, their_after),
+            _ => before,
         }
     }
 }
@@ -332,7 +313,7 @@ pub(crate) fn amounts(reading: &Reading) -> Vec<Amount> {
             unit,
             beside: [content(before), content(after)],
             span: word.span,
-            is_rough: near.iter().any(|word| ROUGH.contains(&word.lower.as_str())),
+            is_rough: near.iter().any(|word| word.is_one_of(&ROUGH)),
             is_bare: unit.is_none()
                 && value < 1000.0
                 && !words.get(at + 1).is_some_and(|next| next.is_content || is_calendar(&next.lower)),
@@ -499,6 +480,8 @@ const TRANSPARENT: [&str; 17] = [
     "longer",
 ];
 
+const FAILS: [&str; 7] = ["failed", "fails", "fail", "refused", "refuses", "refuse", "declined"];
+const STOPS: [&str; 5] = ["stopped", "stops", "ceased", "avoids", "avoided"];
 const FORBIDS: [&str; 9] =
     ["forbidden", "prohibited", "banned", "forbids", "prohibits", "bans", "unable", "lacks", "excluded"];
 

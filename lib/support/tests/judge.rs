@@ -166,11 +166,7 @@ fn a_large_source_is_sent_in_small_passages() {
         assert!(question.len() < 6_000 && question.contains("A storm had broken the wall"), "{}", question.len());
         Ok(reply(&[verdict(1, "supported")]))
     });
-    assert_eq!(judged.opinions, [judged_supported()]);
-}
-
-fn judged_supported() -> Opinion {
-    judged(Verdict::Supported)
+    assert_eq!(judged.opinions, [Opinion::Judged { verdict: Verdict::Supported, quote: None }]);
 }
 
 #[test]

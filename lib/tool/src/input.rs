@@ -149,8 +149,6 @@ pub(crate) fn check_blank(text: &str, need: Need) -> Result<(), Error> {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
-
     use super::text;
 
     #[test]

@@ -19,38 +19,32 @@ impl Allowed {
     /// Parses a list of `HOST:PORT`, addresses and networks (`10.1.0.0/16`), separated by commas or blanks. An address or
     /// network stands for all its ports. Errors name `at`.
     pub fn parse(at: &str, text: &str) -> Result<Allowed, Error> {
-        let mut allowed = Allowed::default();
-        let entries = text.split([',', ' ', '\t', '\n']);
-        for entry in entries.filter(|entry| !entry.is_empty()) {
-            if let Some(network) = network(entry) {
-                allowed.networks.push((network, None));
-            } else {
-                let pair = entry.rsplit_once(':').and_then(|(host, port)| {
-                    let host = host.trim_matches(['[', ']']).to_ascii_lowercase();
-                    Some((host, port.parse().ok()?))
-                });
-                let pair = pair.filter(|(host, _)| !host.is_empty()).ok_or_else(|| {
-                    Error::invalid(at, format!("{entry:?} is neither HOST:PORT nor a network such as 10.1.0.0/16"))
-                })?;
-                allowed.hosts.push(pair);
-            }
-        }
-        Ok(allowed)
+        let wrong = |entry: &str| format!("{entry:?} is neither HOST:PORT nor a network such as 10.1.0.0/16");
+        Allowed::read(text, false).map_err(|entry| Error::invalid(at, wrong(entry)))
     }
 
     /// Parses a list of `HOST:PORT`, `ADDRESS:PORT` and `NETWORK:PORT`, separated by commas or blanks. Every entry needs a
     /// port: other services of the same host are not meant, and an address of this machine would open ken itself.
     pub fn parse_with_ports(at: &str, text: &str) -> Result<Allowed, Error> {
+        let wrong = |entry: &str| format!("{entry:?} is not HOST:PORT; a network with its port is 10.1.0.0/16:443");
+        Allowed::read(text, true).map_err(|entry| Error::invalid(at, wrong(entry)))
+    }
+
+    /// Fails with the first entry that is wrong.
+    fn read(text: &str, needs_ports: bool) -> Result<Allowed, &str> {
         let mut allowed = Allowed::default();
-        let entries = text.split([',', ' ', '\t', '\n']);
-        for entry in entries.filter(|entry| !entry.is_empty()) {
-            let pair = entry.rsplit_once(':').filter(|_| network(entry).is_none());
-            let pair = pair.and_then(|(host, port)| Some((host.trim_matches(['[', ']']), port.parse().ok()?)));
-            let (host, port) = pair.filter(|(host, _)| !host.is_empty()).ok_or_else(|| {
-                let message = format!("{entry:?} is not HOST:PORT; a network with its port is 10.1.0.0/16:443");
-                Error::invalid(at, message)
-            })?;
-            match network(host) {
+        for entry in text.split([',', ' ', '\t', '\n']).filter(|entry| !entry.is_empty()) {
+            // Comes first, because `::1` would otherwise be a host with a port.
+            if let Some(network) = network(entry) {
+                if needs_ports {
+                    return Err(entry);
+                }
+                allowed.networks.push((network, None));
+                continue;
+            }
+            let pair = entry.rsplit_once(':').and_then(|(host, port)| Some((bare(host), port.parse().ok()?)));
+            let (host, port) = pair.filter(|(host, _)| !host.is_empty()).ok_or(entry)?;
+            match network(host).filter(|_| needs_ports) {
                 Some(network) => allowed.networks.push((network, Some(port))),
                 None => allowed.hosts.push((host.to_ascii_lowercase(), port)),
             }
@@ -59,8 +53,7 @@ impl Allowed {
     }
 
     pub fn with_host(mut self, host: &str, port: u16) -> Allowed {
-        let host = host.trim_matches(['[', ']']).to_ascii_lowercase();
-        self.hosts.push((host, port));
+        self.hosts.push((bare(host).to_ascii_lowercase(), port));
         self
     }
 
@@ -72,13 +65,18 @@ impl Allowed {
 
     /// Whether the operator's list contains this host with the port of `address`, or a network that contains `address`.
     pub fn names(&self, host: &str, address: SocketAddr) -> bool {
-        let host = host.trim_matches(['[', ']']);
+        let host = bare(host);
         let is_host = |(name, port): &(String, u16)| name.eq_ignore_ascii_case(host) && *port == address.port();
         let holds = |(network, port): &(IpNet, Option<u16>)| {
             port.is_none_or(|port| port == address.port()) && network.contains(&address.ip())
         };
         self.hosts.iter().any(is_host) || self.networks.iter().any(holds)
     }
+}
+
+/// Without the brackets of an IPv6 address.
+fn bare(host: &str) -> &str {
+    host.trim_matches(['[', ']'])
 }
 
 /// A network, or an address as a network of its own.
@@ -141,7 +139,7 @@ pub struct Refused {
 
 impl fmt::Display for Refused {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (host, address) = (self.host.trim_matches(['[', ']']), self.address.to_string());
+        let (host, address) = (bare(&self.host), self.address.to_string());
         if host != address {
             write!(f, "{host} is at {address}, which ")?;
         } else {
@@ -155,8 +153,6 @@ impl std::error::Error for Refused {}
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
-
     use super::*;
 
     #[test]

@@ -349,24 +349,13 @@ pub struct Telemetry {
     pub content: bool,
 }
 
-/// An encoding of OTLP over HTTP, with the names and the default of OpenTelemetry's specification.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub enum OtlpProtocol {
-    #[default]
-    #[serde(rename = "http/protobuf")]
-    Protobuf,
-    #[serde(rename = "http/json")]
-    Json,
-}
-
-impl OtlpProtocol {
-    pub const ALL: [OtlpProtocol; 2] = [OtlpProtocol::Protobuf, OtlpProtocol::Json];
-
-    pub fn name(self) -> &'static str {
-        match self {
-            OtlpProtocol::Protobuf => "http/protobuf",
-            OtlpProtocol::Json => "http/json",
-        }
+crate::named! {
+    /// An encoding of OTLP over HTTP, with the names and the default of OpenTelemetry's specification.
+    #[derive(Default)]
+    pub enum OtlpProtocol {
+        #[default]
+        Protobuf = "http/protobuf",
+        Json = "http/json",
     }
 }
 

@@ -441,7 +441,6 @@ pub enum Message {
         /// Epoch milliseconds, as in all messages.
         timestamp: i64,
         /// The date and time that a model is told with the message.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
         now: Option<String>,
     },
     Assistant {
@@ -575,18 +574,14 @@ impl std::ops::AddAssign for Usage {
 }
 
 /// Costs in US dollars. Zero is written as `0`, not as `0.0`.
+#[serde_with::apply(f64 => #[serde(serialize_with = "plain_number")])]
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Cost {
-    #[serde(serialize_with = "plain_number")]
     pub input: f64,
-    #[serde(serialize_with = "plain_number")]
     pub output: f64,
-    #[serde(serialize_with = "plain_number")]
     pub cache_read: f64,
-    #[serde(serialize_with = "plain_number")]
     pub cache_write: f64,
-    #[serde(serialize_with = "plain_number")]
     pub total: f64,
 }
 

@@ -91,8 +91,8 @@ crate::named! {
     }
 }
 
-macro_rules! text_id {
-    ($(#[$doc:meta])* $name:ident) => {
+macro_rules! text_ids {
+    ($($(#[$doc:meta])* $name:ident,)+) => {$(
         $(#[$doc])*
         #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
         #[serde(transparent)]
@@ -109,24 +109,18 @@ macro_rules! text_id {
                 f.write_str(&self.0)
             }
         }
-    };
+    )+};
 }
 
-text_id! {
+text_ids! {
     /// The id of a chat session, which is also the id of its agent instance.
-    SessionId
-}
-text_id! {
+    SessionId,
     /// The id of a submission: a prompt or a compaction in the queue of an instance.
-    SubmissionId
-}
-text_id! {
+    SubmissionId,
     /// The id of one execution of a workflow: `run_<ULID>`.
-    RunId
-}
-text_id! {
+    RunId,
     /// The id of a received message or command: `tui:<ULID>`, `web:<ULID>`, `messenger:<update_id>`.
-    EventId
+    EventId,
 }
 
 #[cfg(test)]

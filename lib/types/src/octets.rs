@@ -4,13 +4,14 @@ use std::fmt;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use serde::de::{self, MapAccess, Visitor};
-use serde::ser::{Error as _, SerializeMap};
+use serde::de::{self, Visitor};
+use serde::ser::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::value::RawValue;
 
 /// Arbitrary bytes. On the wire they take at most 1.7 times their length.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
+#[serde(from = "Read")]
 pub struct Octets(pub Vec<u8>);
 
 impl Octets {
@@ -22,20 +23,20 @@ impl Octets {
     }
 }
 
-impl Serialize for Octets {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut map = serializer.serialize_map(Some(1))?;
-        match self.as_text() {
-            Some(text) => map.serialize_entry("text", text)?,
-            None => map.serialize_entry("base64", &quoted(&self.0).map_err(S::Error::custom)?)?,
-        }
-        map.end()
-    }
+#[derive(Serialize)]
+#[serde(rename_all = "lowercase")]
+enum Written<'a> {
+    Text(&'a str),
+    Base64(Box<RawValue>),
 }
 
-impl<'de> Deserialize<'de> for Octets {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Octets, D::Error> {
-        deserializer.deserialize_map(Form)
+impl Serialize for Octets {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let written = match self.as_text() {
+            Some(text) => Written::Text(text),
+            None => Written::Base64(quoted(&self.0).map_err(S::Error::custom)?),
+        };
+        written.serialize(serializer)
     }
 }
 
@@ -49,51 +50,38 @@ fn quoted(bytes: &[u8]) -> Result<Box<RawValue>, serde_json::Error> {
     RawValue::from_string(text)
 }
 
-struct Form;
+#[derive(Deserialize)]
+#[serde(rename_all = "lowercase", expecting = r#"bytes as {"text":"…"} or {"base64":"…"}"#)]
+enum Read {
+    Text(String),
+    Base64(#[serde(deserialize_with = "decoded")] Vec<u8>),
+}
 
-impl<'de> Visitor<'de> for Form {
-    type Value = Octets;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(r#"bytes as {"text":"…"} or {"base64":"…"}"#)
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Octets, A::Error> {
-        let missing = || <A::Error as de::Error>::custom("neither text nor base64");
-        let name = map.next_key::<String>()?.ok_or_else(missing)?;
-        let octets = match name.as_str() {
-            "text" => Octets(map.next_value::<String>()?.into_bytes()),
-            "base64" => map.next_value::<Decoded>()?.0,
-            other => return Err(de::Error::unknown_field(other, &["text", "base64"])),
-        };
-        match map.next_key::<String>()? {
-            None => Ok(octets),
-            Some(more) => Err(de::Error::custom(format!("{more} beside {name}"))),
+impl From<Read> for Octets {
+    fn from(read: Read) -> Octets {
+        match read {
+            Read::Text(text) => Octets(text.into_bytes()),
+            Read::Base64(bytes) => Octets(bytes),
         }
     }
 }
 
 /// Decodes directly from the line, without an intermediate copy of the base64.
-struct Decoded(Octets);
-
-impl<'de> Deserialize<'de> for Decoded {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Decoded, D::Error> {
-        deserializer.deserialize_str(Base64)
-    }
+fn decoded<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<u8>, D::Error> {
+    deserializer.deserialize_str(Base64)
 }
 
 struct Base64;
 
 impl Visitor<'_> for Base64 {
-    type Value = Decoded;
+    type Value = Vec<u8>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("base64 with its padding")
     }
 
-    fn visit_str<E: de::Error>(self, text: &str) -> Result<Decoded, E> {
-        let bytes = STANDARD.decode(text).map_err(E::custom)?;
-        Ok(Decoded(Octets(bytes)))
+    fn visit_str<E: de::Error>(self, text: &str) -> Result<Vec<u8>, E> {
+        STANDARD.decode(text).map_err(E::custom)
     }
 }
 

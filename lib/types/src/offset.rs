@@ -3,12 +3,12 @@
 use std::fmt;
 use std::str::FromStr;
 
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde_with::{DeserializeFromStr, SerializeDisplay};
 
 /// A position in a stream: `-1`, `now`, or `digits_digits`. A read returns the entries strictly after it.
 ///
 /// As text the numbers have 16 digits, so that offsets sort as text. Clients must not interpret them.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, SerializeDisplay, DeserializeFromStr)]
 pub enum Offset {
     /// Before the first entry: `-1`.
     Start,
@@ -73,19 +73,6 @@ impl FromStr for Offset {
         let beyond = number(epoch)? > 0;
         let entries = number(entries)?;
         Ok(Offset::After(if beyond { u64::MAX } else { entries }))
-    }
-}
-
-impl Serialize for Offset {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
-    }
-}
-
-impl<'de> Deserialize<'de> for Offset {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Offset, D::Error> {
-        let text = std::borrow::Cow::<str>::deserialize(deserializer)?;
-        text.parse().map_err(serde::de::Error::custom)
     }
 }
 

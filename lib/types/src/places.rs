@@ -2,6 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
+use serde::{Deserialize, Serialize};
+
 use crate::Error;
 
 /// The maximum length of the path of a Unix socket. `sun_path` has 108 bytes, including a final NUL (unix(7)).
@@ -11,7 +13,7 @@ pub const MAX_SOCKET_PATH: usize = 107;
 pub const CLIENT_SECRET: &str = "client.secret";
 
 /// The directories and files of one system.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Places {
     /// Set if all directories are below this one.
     pub home: Option<PathBuf>,
@@ -83,9 +85,8 @@ impl Places {
 
     /// Returns the files and folders of ken itself. The folder of the configuration is one of them if it has nothing else in it.
     pub fn own(&self) -> Vec<PathBuf> {
-        let mut own =
-            vec![self.state.clone(), self.config.clone(), self.secrets(), self.config.with_file_name("tools.d")];
-        own.push(self.run.clone());
+        let tools = self.config.with_file_name("tools.d");
+        let mut own = vec![self.state.clone(), self.config.clone(), self.secrets(), tools, self.run.clone()];
         own.extend(self.home.clone());
         own.extend(self.config.parent().filter(|folder| folder.ends_with("ken")).map(Path::to_owned));
         own

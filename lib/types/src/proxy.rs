@@ -3,8 +3,10 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::net::IpAddr;
+use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
+use serde_with::{DeserializeFromStr, SerializeDisplay};
 
 /// The default port of a host: https.
 pub const HTTPS: u16 = 443;
@@ -13,17 +15,18 @@ const HTTP: u16 = 80;
 const MAX_NAME_BYTES: usize = 253;
 
 /// `HOST` or `HOST:PORT`. The host is a name or an address; patterns are not allowed.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, SerializeDisplay, DeserializeFromStr)]
 pub struct Host {
     /// The name in lower case. An IPv6 address has no brackets.
     pub name: String,
     pub port: u16,
 }
 
-impl Host {
-    /// Parses a host. The error describes what is wrong with the text.
-    pub fn parse(text: &str) -> Result<Host, String> {
+impl FromStr for Host {
+    /// What is wrong with the text.
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Host, String> {
         let wrong = || format!("{text:?} is neither HOST nor HOST:PORT");
         let (name, port) = match text.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
             Some((name, "")) => (name, None),
@@ -43,7 +46,9 @@ impl Host {
             Err(wrong())
         }
     }
+}
 
+impl Host {
     /// Returns the host as an address, or `None` if it is a name.
     pub fn address(&self) -> Option<IpAddr> {
         self.name.parse().ok()
@@ -62,20 +67,6 @@ impl Host {
 impl fmt::Display for Host {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.authority(""))
-    }
-}
-
-impl TryFrom<String> for Host {
-    type Error = String;
-
-    fn try_from(text: String) -> Result<Host, String> {
-        Host::parse(&text)
-    }
-}
-
-impl From<Host> for String {
-    fn from(host: Host) -> String {
-        host.to_string()
     }
 }
 
@@ -136,12 +127,10 @@ impl ProxyRules {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
-
     use super::*;
 
     fn host(text: &str) -> Host {
-        Host::parse(text).unwrap()
+        text.parse().unwrap()
     }
 
     #[test]
@@ -151,7 +140,7 @@ mod tests {
         assert_eq!(host("[::1]:8080").authority("https"), "[::1]:8080");
         assert_eq!(host("::1"), host("[::1]:443"));
         for wrong in ["", "*.org", "a b", "a:b", "a:0", "a:70000", "user@host", "http://a", "[::1]x", "a/b"] {
-            assert!(Host::parse(wrong).is_err(), "{wrong:?}");
+            assert!(wrong.parse::<Host>().is_err(), "{wrong:?}");
         }
     }
 

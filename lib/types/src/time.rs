@@ -4,13 +4,13 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde_with::{DeserializeFromStr, SerializeDisplay};
 
 use crate::clock;
 
 /// Milliseconds since 1970-01-01T00:00:00Z, written as `2027-02-03T04:05:06.789Z`. As text, the year must be between
 /// 0000 and 9999.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, SerializeDisplay, DeserializeFromStr)]
 pub struct Timestamp(i64);
 
 impl Timestamp {
@@ -110,19 +110,6 @@ impl FromStr for Timestamp {
     fn from_str(text: &str) -> Result<Timestamp, NotATimestamp> {
         let instant = Timestamp::read(text)?;
         if instant.to_string() == text { Ok(instant) } else { Err(NotATimestamp) }
-    }
-}
-
-impl Serialize for Timestamp {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
-    }
-}
-
-impl<'de> Deserialize<'de> for Timestamp {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Timestamp, D::Error> {
-        let text = std::borrow::Cow::<str>::deserialize(deserializer)?;
-        text.parse().map_err(serde::de::Error::custom)
     }
 }
 

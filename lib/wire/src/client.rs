@@ -18,7 +18,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::error::Elapsed;
 use tokio::time::{Instant, sleep, timeout_at};
 
-use crate::halves::{ReadHalf, WriteHalf, split};
+use crate::halves::{ReadHalf, split, write_lines};
 use crate::line::{Line, LineReader};
 
 /// How many streamed items are buffered for a caller. While the buffer is full, nothing more is read from the connection.
@@ -107,7 +107,7 @@ impl Connection {
         let (read, write) = split(stream).map_err(|error| unreachable_part(&part, socket, &error))?;
         let pending: Pending = Arc::new(Mutex::new(Some(Calls::default())));
         let (out, lines) = mpsc::channel(WIRE_OPEN_REQUESTS);
-        tokio::spawn(write_lines(write, lines));
+        tokio::spawn(write_lines(write, lines, None));
         let reader = tokio::spawn(read_lines(read, pending.clone(), part.clone())).abort_handle();
         let shared = Shared { part, out, pending, reader };
         Ok(Connection { shared: Arc::new(shared) })
@@ -305,20 +305,6 @@ async fn deliver_item(pending: &Pending, id: u64, item: &RawValue) {
 fn deliver_last(pending: &Pending, id: u64, last: Result<Box<RawValue>, Error>) {
     if let Some(waiting) = lock(pending).as_mut().and_then(|calls| calls.open.remove(&id)) {
         _ = waiting.last.send(last);
-    }
-}
-
-async fn write_lines(mut to: WriteHalf, mut lines: mpsc::Receiver<Vec<u8>>) {
-    let mut batch: Vec<Vec<u8>> = Vec::with_capacity(WIRE_OPEN_REQUESTS);
-    while lines.recv_many(&mut batch, WIRE_OPEN_REQUESTS).await > 0 {
-        let bytes = match batch.len() {
-            1 => batch.pop().unwrap_or_default(),
-            _ => batch.concat(),
-        };
-        batch.clear();
-        if to.write_all(&bytes).await.is_err() {
-            return;
-        }
     }
 }
 

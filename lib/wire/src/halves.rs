@@ -5,9 +5,15 @@
 use std::io::{self, ErrorKind, Write};
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
+use std::time::Duration;
 
 use tokio::io::Interest;
 pub(crate) use tokio::net::unix::pipe::Receiver as ReadHalf;
+use tokio::sync::mpsc;
+use tokio::time::timeout;
+
+/// The maximum number of lines that are written with one system call.
+const BATCH_LINES: usize = 64;
 
 /// The write half. Dropping it shuts down that direction.
 #[derive(Debug)]
@@ -26,6 +32,26 @@ pub(crate) fn split(stream: tokio::net::UnixStream) -> io::Result<(ReadHalf, Wri
 pub(crate) async fn closed(read: &ReadHalf) {
     // A hang-up is reported for every interest, as a closed write side. An error has the same meaning here.
     _ = read.ready(Interest::WRITABLE).await;
+}
+
+/// Writes queued lines with as few system calls as possible. Ends when the peer has closed the connection, or has not read for as long
+/// as `patience`, which closes the channel.
+pub(crate) async fn write_lines(mut to: WriteHalf, mut lines: mpsc::Receiver<Vec<u8>>, patience: Option<Duration>) {
+    let mut batch: Vec<Vec<u8>> = Vec::with_capacity(BATCH_LINES);
+    while lines.recv_many(&mut batch, BATCH_LINES).await > 0 {
+        let bytes = match batch.len() {
+            1 => batch.pop().unwrap_or_default(),
+            _ => batch.concat(),
+        };
+        batch.clear();
+        let written = match patience {
+            Some(patience) => timeout(patience, to.write_all(&bytes)).await.is_ok_and(|written| written.is_ok()),
+            None => to.write_all(&bytes).await.is_ok(),
+        };
+        if !written {
+            return;
+        }
+    }
 }
 
 impl WriteHalf {

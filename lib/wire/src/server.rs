@@ -15,7 +15,7 @@ use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::gate::ChangeGate;
-use crate::halves::{ReadHalf, WriteHalf, closed, split};
+use crate::halves::{ReadHalf, closed, split, write_lines};
 use crate::line::{Line, LineReader};
 use crate::request::{Malformed, Request, refusal};
 use crate::table::{ConnectionId, Daemon, FinalLine, RawCall, Table};
@@ -26,8 +26,6 @@ const STALL_TIMEOUT: Duration = Duration::from_secs(60);
 const RETRY_MS: u64 = 50;
 /// How long to wait after a failed accept, for instance when there are no more file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
-/// Maximum number of lines that are written with one system call.
-const BATCH_LINES: usize = 64;
 
 /// Stops a running server, and counts its calls and connections.
 #[derive(Debug, Clone)]
@@ -130,7 +128,7 @@ impl<S: Daemon> Connection<S> {
             return; // no more file descriptors: the connection is closed, and the caller connects again
         };
         let (out, lines) = mpsc::channel(WIRE_OPEN_REQUESTS);
-        let writer = tokio::spawn(write_lines(write, lines));
+        let writer = tokio::spawn(write_lines(write, lines, Some(STALL_TIMEOUT)));
         match refuse_stranger(peer) {
             Some(error) => _ = out.send(refusal(None, &error)).await,
             None => self.answer(read, &out).await,
@@ -317,22 +315,6 @@ impl Calls {
 
     fn ids(&self) -> Vec<u64> {
         self.lock().keys().copied().collect()
-    }
-}
-
-/// Writes queued lines with as few system calls as possible. Ends when the peer has closed the connection or has not read for a
-/// minute, which closes the channel.
-async fn write_lines(mut to: WriteHalf, mut lines: mpsc::Receiver<Vec<u8>>) {
-    let mut batch: Vec<Vec<u8>> = Vec::with_capacity(BATCH_LINES);
-    while lines.recv_many(&mut batch, BATCH_LINES).await > 0 {
-        let bytes = match batch.len() {
-            1 => batch.pop().unwrap_or_default(),
-            _ => batch.concat(),
-        };
-        batch.clear();
-        if !matches!(timeout(STALL_TIMEOUT, to.write_all(&bytes)).await, Ok(Ok(()))) {
-            return;
-        }
     }
 }
 

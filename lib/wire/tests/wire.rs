@@ -11,8 +11,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use ken_types::ops::Nothing;
 use ken_types::ops::service::{ServiceInfo, ServicePing};
-use ken_types::ops::{NoItem, Nothing, Op};
 use ken_types::{Code, Error};
 use ken_wire::conformance::{Subject, check};
 use ken_wire::{CachedReply, ChangeGate, Connection, Context, Daemon, Pool, Server, Table, serve};
@@ -26,44 +26,12 @@ struct Number {
     n: u64,
 }
 
-enum Sleep {}
-impl Op for Sleep {
-    const NAME: &'static str = "test.sleep";
-    type Args = Number;
-    type Reply = Nothing;
-    type Item = NoItem;
-}
-
-enum Fill {}
-impl Op for Fill {
-    const NAME: &'static str = "test.fill";
-    type Args = String;
-    type Reply = Nothing;
-    type Item = NoItem;
-}
-
-enum Change {}
-impl Op for Change {
-    const NAME: &'static str = "test.change";
-    type Args = Number;
-    type Reply = Nothing;
-    type Item = NoItem;
-}
-
-enum Count {}
-impl Op for Count {
-    const NAME: &'static str = "test.count";
-    type Args = Number;
-    type Reply = u64;
-    type Item = u64;
-}
-
-enum Times {}
-impl Op for Times {
-    const NAME: &'static str = "test.times";
-    type Args = Nothing;
-    type Reply = usize;
-    type Item = NoItem;
+ken_types::operations! {
+    Sleep, "test.sleep": Number => Nothing;
+    Fill, "test.fill": String => Nothing;
+    Change, "test.change": Number => Nothing;
+    Count, "test.count": Number => u64, items u64;
+    Times, "test.times": Nothing => usize;
 }
 
 #[derive(Default)]
@@ -203,11 +171,7 @@ async fn a_dropped_call_is_cancelled_in_the_part() {
     let pool = Pool::new(&running.socket);
     let call = tokio::time::timeout(Duration::from_millis(50), pool.call::<Sleep>(&Number { n: 60_000 }, 100 * SECOND));
     assert!(call.await.is_err());
-    let until = Instant::now() + 5 * SECOND;
-    while running.state.dropped.load(Ordering::SeqCst) == 0 && Instant::now() < until {
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
-    assert_eq!(running.state.dropped.load(Ordering::SeqCst), 1);
+    until("the call is dropped", || running.state.dropped.load(Ordering::SeqCst) == 1).await;
 }
 
 #[tokio::test]
@@ -220,11 +184,7 @@ async fn calls_of_a_lost_connection_fail_and_its_end_is_reported() {
     call.abort();
     _ = call.await;
     drop(connection);
-    let until = Instant::now() + 5 * SECOND;
-    while running.state.disconnected.load(Ordering::SeqCst) == 0 && Instant::now() < until {
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
-    assert_eq!(running.state.disconnected.load(Ordering::SeqCst), 1);
+    until("its end is reported", || running.state.disconnected.load(Ordering::SeqCst) == 1).await;
     assert_eq!(running.state.dropped.load(Ordering::SeqCst), 1);
 }
 

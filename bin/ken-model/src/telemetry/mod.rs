@@ -214,9 +214,9 @@ fn add(hosts: &mut Vec<OfHost>, run: &EndedRun, spans: Vec<Span>) {
 }
 
 fn protocol_of(name: &str) -> Result<OtlpProtocol, Error> {
-    let known = OtlpProtocol::ALL.into_iter().find(|known| known.name() == name);
-    known.ok_or_else(|| {
-        let names = OtlpProtocol::ALL.map(OtlpProtocol::name).join(" or ");
+    OtlpProtocol::named(name).ok_or_else(|| {
+        let names: Vec<&str> = OtlpProtocol::ALL.iter().map(|known| known.name()).collect();
+        let names = names.join(" or ");
         Error::invalid(PROTOCOL, format!("must be {names}, not `{name}`"))
     })
 }

@@ -57,16 +57,16 @@ impl Kit {
             ((*name).to_owned(), part)
         };
         loaded.config.part = parts.iter().map(spec).collect();
-        let source = ConfigSource { config: places.config.clone(), named: false, port: None, cognitive_port: None };
+        let source = ConfigSource { named: false, port: None, cognitive_port: None };
         let locks = Locks::take(&places.run).unwrap();
-        let mut system = System::new(&places, source, loaded, (Sockets::default(), locks)).unwrap();
-        system.make_parts().unwrap();
+        let mut system = System::new(places, source, loaded, (Sockets::default(), locks)).unwrap();
+        system.make_parts(BTreeMap::new(), Instant::now()).unwrap();
         Kit { system, children: BTreeMap::new(), now: Instant::now(), _dir: dir }
     }
 
     /// All parts as they are at the start.
     fn renew(&mut self) {
-        self.system.make_parts().unwrap();
+        self.system.make_parts(BTreeMap::new(), self.now).unwrap();
         self.system.fatal = None;
     }
 

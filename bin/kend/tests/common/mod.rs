@@ -3,6 +3,7 @@
 
 #![allow(dead_code, clippy::unwrap_used, clippy::expect_used, clippy::panic, unreachable_pub)]
 
+use std::ffi::OsStr;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
@@ -15,11 +16,12 @@ use nix::unistd::Pid;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
+pub const KEND: &str = env!("CARGO_BIN_EXE_kend");
 /// How long a test waits for a condition before it fails.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
 pub fn probe() -> PathBuf {
-    let path = Path::new(env!("CARGO_BIN_EXE_kend")).with_file_name("examples").join("probe");
+    let path = Path::new(KEND).with_file_name("examples").join("probe");
     assert!(path.exists(), "build it first: cargo build -p kend --examples");
     path
 }
@@ -78,7 +80,12 @@ impl Home {
     }
 
     pub fn command(&self, args: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_kend"));
+        self.command_of(KEND, args)
+    }
+
+    /// Like `command`, for a copy of kend.
+    pub fn command_of(&self, kend: impl AsRef<OsStr>, args: &[&str]) -> Command {
+        let mut command = Command::new(kend);
         command.arg("--home").arg(self.dir.path()).args(args);
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         command
@@ -167,6 +174,13 @@ impl Kend<'_> {
     pub fn gateway(&self) -> &str {
         let line = self.ready.trim();
         line.strip_prefix("ready gateway=http://").unwrap()
+    }
+
+    /// Returns the addresses of the TCP sockets.
+    pub fn addresses(&self) -> Vec<String> {
+        let listeners = self.call("parts.status", json!({})).unwrap()["listeners"].clone();
+        let url = |one: &Value| one["url"].as_str().unwrap()["http://".len()..].to_owned();
+        listeners.as_array().unwrap().iter().map(url).collect()
     }
 
     pub fn part_pid(&self, name: &str) -> Pid {
@@ -267,6 +281,14 @@ impl Caller {
     pub fn item(&mut self) -> Option<String> {
         self.line().get("item").map(|item| item["line"].as_str().unwrap().to_owned())
     }
+}
+
+/// Puts a program in its place as a package manager does it. Another process copies it: a thread beside the test that forks while a
+/// file is open for writing would keep it from being run ("Text file busy").
+pub fn install(from: impl AsRef<OsStr>, to: &Path) {
+    let new = to.with_extension("new");
+    assert!(Command::new("cp").arg(from).arg(&new).status().unwrap().success());
+    std::fs::rename(new, to).unwrap();
 }
 
 /// Waits until a condition holds.

@@ -49,14 +49,13 @@ fn goal_02_held_sockets_refuse_none_of_ten_thousand() {
         "[part.a]\ncommand = [\"PROBE\", \"ready\", \"accept\"]\nsockets = { tcp = { tcp = \"127.0.0.1:0\" } }\n",
     );
     let kend = home.start();
-    let listeners = kend.call("parts.status", json!({})).unwrap()["listeners"].clone();
-    let address = listeners[0]["url"].as_str().unwrap()["http://".len()..].to_owned();
+    let address = &kend.addresses()[0];
     let (connects, refused, over) = (AtomicUsize::new(0), AtomicUsize::new(0), AtomicBool::new(false));
     std::thread::scope(|scope| {
         for _ in 0..2 {
             scope.spawn(|| {
                 while !over.load(Ordering::Relaxed) {
-                    match TcpStream::connect(&address) {
+                    match TcpStream::connect(address) {
                         // A connection that the killed process had accepted may end without an answer.
                         Ok(mut stream) => drop(stream.read_to_string(&mut String::new())),
                         Err(_) => drop(refused.fetch_add(1, Ordering::Relaxed)),

@@ -65,7 +65,7 @@ fn ten() -> Home {
 
 /// A program of ken beside kend.
 fn program(name: &str) -> PathBuf {
-    let path = Path::new(env!("CARGO_BIN_EXE_kend")).with_file_name(name);
+    let path = Path::new(common::KEND).with_file_name(name);
     assert!(path.exists(), "build it first: cargo build --workspace --bins");
     path
 }

@@ -34,8 +34,7 @@ fn goal_10_ten_services_are_down_in_no_time_and_the_stubborn_are_killed() {
     );
     let mut kend = home.start();
     until("the child", || home.numbers("pid").len() == 2);
-    let listeners = kend.call("parts.status", json!({})).unwrap()["listeners"].clone();
-    let address = listeners[0]["url"].as_str().unwrap()["http://".len()..].to_owned();
+    let address = kend.addresses().remove(0);
     let stopped = ken(&home, &["stop", "a"]).output().unwrap();
     let refused = TcpStream::connect(&address).is_err();
     let said = text(&stopped);

@@ -1,10 +1,9 @@
 //! Commands of ken(1) that kend runs: shared by those who ask the same, and gone with kend.
 
 use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
 use std::process::Command;
 
-use crate::common::{Home, Kend, is_running, kill9, until};
+use crate::common::{Home, KEND, Kend, install, is_running, kill9, until};
 use serde_json::{Value, json};
 
 const PART: &str = "[part.a]\ncommand = [\"PROBE\", \"ready\", \"hang\"]\n";
@@ -16,16 +15,9 @@ fn start<'a>(home: &'a Home, script: &str) -> Kend<'a> {
     let text = format!("#!/bin/sh\n{}\n", script.replace("DIR", home.path("").to_str().unwrap()));
     std::fs::write(home.path("script"), text).unwrap();
     std::fs::set_permissions(home.path("script"), PermissionsExt::from_mode(0o755)).unwrap();
-    // Another process copies what is run: a thread beside the test that forks while a file is open for writing would keep it from being
-    // run ("Text file busy").
-    for (from, to) in [(Path::new(env!("CARGO_BIN_EXE_kend")), "kend"), (&home.path("script"), "ken")] {
-        assert!(Command::new("cp").arg(from).arg(folder.join(to)).status().unwrap().success());
-    }
-    let mut command = Command::new(folder.join("kend"));
-    command.arg("--home").arg(home.path("")).arg("--announce");
-    command.stdin(std::process::Stdio::null());
-    command.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped());
-    home.start_with(&mut command)
+    install(KEND, &folder.join("kend"));
+    install(home.path("script"), &folder.join("ken"));
+    home.start_with(&mut home.command_of(folder.join("kend"), &["--announce"]))
 }
 
 const FINDING: &str = r#"echo '{"id":"x","severity":"note","where":"w","why":"y","fix":"f"}'"#;
@@ -94,8 +86,8 @@ fn a_command_is_gone_with_kend_and_so_is_what_it_has_started() {
         if !dies {
             until("nothing is left", || home.numbers("pids").iter().all(|pid| !is_running(*pid)));
         }
-        home.numbers("pids")
-            .into_iter()
-            .for_each(|pid| drop(Command::new("kill").args(["-9", &pid.to_string()]).status()));
+        for pid in home.numbers("pids") {
+            let _ = Command::new("kill").args(["-9", &pid.to_string()]).status();
+        }
     }
 }

@@ -2,10 +2,9 @@
 
 use std::io::Read;
 use std::os::unix::net::UnixStream;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use crate::common::{Home, kill9, until, wait_for_restart};
+use crate::common::{Home, install, kill9, until, wait_for_restart};
 use nix::sys::signal::{Signal, kill};
 use serde_json::json;
 
@@ -27,47 +26,7 @@ fn an_accident_is_repaired_at_once() {
     assert_eq!(part["deaths"][0]["requested"], false);
 }
 
-#[test]
-fn held_sockets_refuse_nobody_while_their_parts_are_killed() {
-    // Four parts, each killed five times after it has been ready for a second.
-    let entry = |name: &str| {
-        format!(
-            "[part.{name}]\ncommand = [\"PROBE\", \"ready\", \"accept\"]\nsockets = {{ wire = {{ unix = \"{name}.sock\" }} }}\n"
-        )
-    };
-    let names = ["a", "b", "c", "d"];
-    let home = Home::new(&names.map(entry).concat());
-    let kend = home.start();
-    let over = AtomicBool::new(false);
-    let answered: usize = std::thread::scope(|scope| {
-        let callers = names.map(|name| {
-            let path = home.path(&format!("run/{name}.sock"));
-            let over = &over;
-            scope.spawn(move || {
-                let mut answered = 0;
-                while !over.load(Ordering::Relaxed) {
-                    // A refused connection is an error here. A connection that the killed process had accepted may end
-                    // without an answer.
-                    let mut stream = UnixStream::connect(&path).expect("refused");
-                    let mut text = String::new();
-                    answered += usize::from(stream.read_to_string(&mut text).is_ok_and(|length| length > 0));
-                }
-                answered
-            })
-        });
-        for round in 1..=5 {
-            wait_for_restart();
-            names.iter().for_each(|name| kill9(kend.part_pid(name)));
-            let restarted = |name: &&str| kend.part(name)["restarts"] == round && kend.part(name)["state"] == "ready";
-            until("all are back", || names.iter().all(restarted));
-        }
-        over.store(true, Ordering::Relaxed);
-        callers.map(|caller| caller.join().unwrap()).iter().sum()
-    });
-    assert!(answered > 1_000, "only {answered} were answered");
-}
-
-/// A part that is not started again at once keeps its socket too: callers wait until it is back.
+/// A part that is not started again at once keeps its socket: callers wait until it is back.
 #[test]
 fn held_sockets_refuse_nobody_during_backoff() {
     let home = Home::new(
@@ -132,7 +91,7 @@ fn a_pause_of_the_whole_system_kills_nobody() {
 #[test]
 fn a_program_that_cannot_be_executed_is_a_death_with_a_cause() {
     let home = Home::new("[part.a]\ncommand = [\"DIR/program\", \"ready\", \"hang\"]\n");
-    copy_program(crate::common::probe(), home.path("program"));
+    install(crate::common::probe(), &home.path("program"));
     let kend = home.start();
     std::fs::write(home.path("program.new"), "no program").unwrap();
     std::fs::rename(home.path("program.new"), home.path("program")).unwrap();
@@ -140,8 +99,7 @@ fn a_program_that_cannot_be_executed_is_a_death_with_a_cause() {
     until("a failed start", || {
         kend.part("a")["last_exit"].as_str().is_some_and(|cause| cause.starts_with("cannot start: execute: "))
     });
-    copy_program(crate::common::probe(), home.path("program.new"));
-    std::fs::rename(home.path("program.new"), home.path("program")).unwrap();
+    install(crate::common::probe(), &home.path("program"));
     assert_eq!(kend.restart_part("a")["state"], "ready");
 }
 
@@ -172,10 +130,4 @@ fn a_part_that_says_that_it_stops_is_no_longer_ready_and_comes_back() {
     let part = kend.part("a");
     assert_eq!(part["deaths"][0]["signal"], 9);
     assert_eq!(part["deaths"][0]["requested"], false);
-}
-
-/// Another process copies the program: a test beside this one that forks while the file is open for writing would keep it from
-/// being run.
-fn copy_program(from: impl AsRef<std::ffi::OsStr>, to: impl AsRef<std::ffi::OsStr>) {
-    assert!(std::process::Command::new("cp").arg(from).arg(to).status().unwrap().success());
 }

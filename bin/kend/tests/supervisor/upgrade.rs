@@ -3,31 +3,19 @@
 use std::io::Read;
 use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::common::{Home, Kend, until};
+use crate::common::{Home, KEND, Kend, install, until};
 use serde_json::{Value, json};
-
-/// A new file with the content of a program, put in its place as a package manager does it.
-fn install(from: &Path, to: &Path) {
-    let new = to.with_extension("new");
-    assert!(Command::new("cp").args([from, &new]).status().unwrap().success());
-    std::fs::rename(new, to).unwrap();
-}
 
 /// Starts a copy of kend, which can be replaced.
 fn start(home: &Home) -> (Kend<'_>, PathBuf) {
     let program = home.path("kend");
-    install(Path::new(env!("CARGO_BIN_EXE_kend")), &program);
-    let mut command = home.command(&["--announce"]);
-    let mut copy = Command::new(&program);
-    copy.args(command.get_args()).stdin(std::process::Stdio::null());
-    copy.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped());
-    std::mem::swap(&mut command, &mut copy);
-    (home.start_with(&mut command), program)
+    install(KEND, &program);
+    (home.start_with(&mut home.command_of(&program, &["--announce"])), program)
 }
 
 fn upgrade(kend: &Kend<'_>) -> Value {
@@ -51,7 +39,7 @@ fn kend_is_replaced_and_no_part_notices() {
     let before = pids(&kend, &["a", "b"]);
     let restarts = kend.part("a")["restarts"].clone();
     for round in 0..3 {
-        install(Path::new(env!("CARGO_BIN_EXE_kend")), &program);
+        install(KEND, &program);
         let done = upgrade(&kend);
         assert_eq!((&done["version"], &done["parts"]), (&json!(env!("CARGO_PKG_VERSION")), &json!([])));
         let status = kend.call("parts.status", json!({})).unwrap();
@@ -99,7 +87,7 @@ fn a_program_that_cannot_take_over_changes_nothing() {
     assert_eq!(kend.call("kend.upgrade", json!({})).unwrap_err()["code"], "invalid");
     home.configure(PARTS);
     assert_eq!(pids(&kend, &["a", "b"]), before);
-    install(Path::new(env!("CARGO_BIN_EXE_kend")), &program);
+    install(KEND, &program);
     upgrade(&kend);
     assert_eq!(pids(&kend, &["a", "b"]), before);
 }
@@ -112,7 +100,7 @@ fn no_line_is_lost_over_an_upgrade() {
     let home = Home::new(&format!("[part.a]\ncommand = [\"PROBE\", \"ready\", \"lines:{LINES}\", \"hang\"]\n"));
     let (kend, program) = start(&home);
     for _ in 0..5 {
-        install(Path::new(env!("CARGO_BIN_EXE_kend")), &program);
+        install(KEND, &program);
         upgrade(&kend);
     }
     let count = || home.read("state/log/a.log").lines().count();
@@ -149,15 +137,9 @@ fn parts_with_new_programs_start_anew_one_by_one_and_nobody_is_refused() {
     };
     let rows = [("gateway", "\"agent\""), ("agent", "\"store\""), ("store", "")];
     let home = Home::new(&rows.map(entry).concat());
-    names.iter().for_each(|name| install(&crate::common::probe(), &home.path(name)));
+    names.iter().for_each(|name| install(crate::common::probe(), &home.path(name)));
     let (kend, program) = start(&home);
-    let listeners = kend.call("parts.status", json!({})).unwrap()["listeners"].clone();
-    let addresses: Vec<String> = listeners
-        .as_array()
-        .unwrap()
-        .iter()
-        .map(|one| one["url"].as_str().unwrap()["http://".len()..].to_owned())
-        .collect();
+    let addresses = kend.addresses();
     assert_eq!(addresses.len(), 3);
     let (connects, over) = (AtomicUsize::new(0), AtomicBool::new(false));
     let longest = std::thread::scope(|scope| {
@@ -179,8 +161,8 @@ fn parts_with_new_programs_start_anew_one_by_one_and_nobody_is_refused() {
         let callers: Vec<_> = callers.collect();
         let mut rounds = 0;
         while connects.load(Ordering::Relaxed) < 10_000 || rounds < 5 {
-            install(Path::new(env!("CARGO_BIN_EXE_kend")), &program);
-            names.iter().for_each(|name| install(&crate::common::probe(), &home.path(name)));
+            install(KEND, &program);
+            names.iter().for_each(|name| install(crate::common::probe(), &home.path(name)));
             let before = pids(&kend, &names);
             let done = upgrade(&kend);
             assert_eq!(done["parts"], json!(names), "the store last");
@@ -210,9 +192,7 @@ fn a_state_of_another_form_or_with_an_unknown_part_is_refused() {
     let check = |text: &str| {
         std::fs::write(home.path("handover"), text).unwrap();
         let mut shell = Command::new("sh");
-        shell
-            .args(["-c", "exec \"$0\" --check --takeover 3 3<\"$1\"", env!("CARGO_BIN_EXE_kend")])
-            .arg(home.path("handover"));
+        shell.args(["-c", "exec \"$0\" --check --takeover 3 3<\"$1\"", KEND]).arg(home.path("handover"));
         let output = shell.output().unwrap();
         (output.status.code(), String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned())
     };

@@ -192,6 +192,7 @@ crate::named! {
     }
 }
 
+#[serde_with::skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Decision {
@@ -200,9 +201,7 @@ pub struct Decision {
     pub decided_by: String,
     pub decided_at: Timestamp,
     /// How the person who decided reached ken. Absent for decisions of the policy, and of older versions.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub decided_as: Option<DecidedAs>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
     pub scope: GrantScope,
 }

@@ -70,19 +70,10 @@ pub struct HostRecord {
     pub here: bool,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum HostState {
-    Active,
-    /// It was not seen for longer than a host works without a sign.
-    Away,
-}
-
-impl HostState {
-    pub fn name(self) -> &'static str {
-        match self {
-            HostState::Active => "active",
-            HostState::Away => "away",
-        }
+crate::named! {
+    pub enum HostState {
+        Active = "active",
+        /// It was not seen for longer than a host works without a sign.
+        Away = "away",
     }
 }

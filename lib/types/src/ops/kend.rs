@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::Nothing;
+use super::{Nothing, fifty};
 use crate::{Error, Timestamp};
 
 crate::operations! {
@@ -60,7 +60,7 @@ crate::named! {
 
 /// The end of one process of a part.
 #[serde_with::skip_serializing_none]
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Death {
     pub at: Timestamp,
     pub pid: i32,
@@ -133,7 +133,6 @@ pub struct Listener {
     pub url: String,
 }
 
-/// Reply of `parts.status`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SystemStatus {
     /// The process id of kend.
@@ -149,7 +148,6 @@ pub struct SystemStatus {
     pub stopping: bool,
 }
 
-/// Reply of `kend.upgrade`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Upgraded {
     /// The version of the kend that takes over.
@@ -193,7 +191,6 @@ pub struct Setting {
     pub from: String,
 }
 
-/// Arguments of `kend.diff` and `kend.undo`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RunOfFiles {
@@ -201,7 +198,7 @@ pub struct RunOfFiles {
     pub run: String,
 }
 
-/// Arguments of `parts.status`: one part, or all parts if no name is given.
+/// One part, or all parts if no name is given.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct StatusArgs {
@@ -220,7 +217,6 @@ pub enum WaitFor {
     Stopped,
 }
 
-/// Arguments of `parts.start` and `parts.restart`. The reply is a `PartStatus`.
 #[serde_with::skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -232,7 +228,6 @@ pub struct ChangeArgs {
     pub timeout_ms: Option<u64>,
 }
 
-/// Arguments of `parts.stop`. The reply is a `Changed`.
 #[serde_with::skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -247,7 +242,6 @@ pub struct StopArgs {
     pub timeout_ms: Option<u64>,
 }
 
-/// Reply of `parts.stop`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Changed {
     #[serde(flatten)]
@@ -257,7 +251,6 @@ pub struct Changed {
     pub also: Vec<String>,
 }
 
-/// Arguments of `parts.kill`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct KillArgs {
@@ -267,7 +260,7 @@ pub struct KillArgs {
     pub signal: Option<String>,
 }
 
-/// Reply of `parts.kill`: the signal and the process that it was sent to.
+/// The signal, and the process that it was sent to.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Killed {
     pub name: String,
@@ -276,7 +269,6 @@ pub struct Killed {
     pub signal: String,
 }
 
-/// Arguments of `parts.wait_ready`, which waits until every enabled part is ready. The reply is a `SystemStatus`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct WaitReadyArgs {
@@ -284,22 +276,17 @@ pub struct WaitReadyArgs {
     pub timeout_ms: Option<u64>,
 }
 
-/// Arguments of `parts.logs`. The items are `LogLine`s.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LogsArgs {
     /// A part, or `kend` itself.
     pub name: String,
     /// The number of lines from the end, at most 10 000.
-    #[serde(default = "default_lines")]
+    #[serde(default = "fifty")]
     pub lines: u32,
     /// Whether to continue with new lines until the call is cancelled. Such a call has no deadline.
     #[serde(default)]
     pub follow: bool,
-}
-
-fn default_lines() -> u32 {
-    50
 }
 
 /// One line of a part's log, as the part wrote it. Bytes that are not UTF-8 are replaced.
@@ -308,7 +295,7 @@ pub struct LogLine {
     pub line: String,
 }
 
-/// Reply of `kend.reload`: the names of the parts that it changed.
+/// The names of the parts that a reload changed.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reloaded {
     pub added: Vec<String>,
@@ -317,7 +304,6 @@ pub struct Reloaded {
     pub unchanged: Vec<String>,
 }
 
-/// Reply of `kend.stop`, sent when every part has ended.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Stopped {
     /// The parts that did not end by themselves and were killed.

@@ -97,6 +97,11 @@ pub struct Page {
     pub after: Option<String>,
 }
 
+/// The usual number of entries of a list.
+fn fifty() -> u32 {
+    50
+}
+
 /// Empty arguments or an empty reply: `{}`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -78,7 +78,6 @@ pub struct Generate {
     /// The maximum number of tokens of the answer, if the budget allows fewer than the model does.
     pub max_output: Option<u64>,
     /// The sampling temperature; 0 makes answers as repeatable as the model can. If absent, the provider's default holds.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub temperature: Option<f64>,
     /// The mark of the lines around the sources ([`crate::fence`]). If absent, ken-model makes a new one for each call.
     pub mark: Option<String>,

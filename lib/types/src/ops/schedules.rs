@@ -4,9 +4,8 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::Nothing;
-use super::Page;
 use super::store::Scope;
+use super::{Nothing, Page, fifty};
 use crate::Error;
 use crate::id::SubmissionId;
 
@@ -363,6 +362,7 @@ where
     Option::<T>::deserialize(deserializer).map(Some)
 }
 
+#[serde_with::skip_serializing_none]
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CreateSchedule {
@@ -370,14 +370,12 @@ pub struct CreateSchedule {
     pub id: String,
     pub slug: String,
     /// The owner. If absent, the operator owns the schedule.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub owner: Option<Scope>,
     #[serde(default)]
     pub replace: bool,
     pub fields: Fields,
     /// The submission whose agent creates the schedule. Its runs begin with the origins of outside text of that turn,
     /// because their prompt may come from there.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub turn: Option<SubmissionId>,
 }
 
@@ -391,14 +389,13 @@ pub struct UpdateSchedule {
 }
 
 /// Names a schedule by its slug. If `owner` is set, schedules of other owners are not found.
+#[serde_with::skip_serializing_none]
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct OfSchedule {
     pub slug: String,
     /// Of several schedules with this slug, of which all but one have ended, the one with this id. If absent, the newest.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub id: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub owner: Option<Scope>,
 }
 
@@ -436,10 +433,6 @@ pub struct ListScheduleRuns {
     #[serde(default = "fifty")]
     pub limit: u32,
     pub after: Option<String>,
-}
-
-fn fifty() -> u32 {
-    50
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -488,7 +481,6 @@ pub struct PutSchedule {
     /// schedule with this slug.
     pub expect: Option<u64>,
     /// As in [`CreateSchedule`].
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub turn: Option<SubmissionId>,
 }
 

@@ -8,7 +8,7 @@ use super::documents::Used;
 use super::rules::StoredRule;
 use super::streams::PublicPage;
 use super::telemetry::ByWork;
-use super::{Nothing, Page};
+use super::{Nothing, Page, fifty};
 use crate::event::{Failure, Outcome, TurnResult};
 use crate::fence::Outside;
 use crate::id::{EventId, Origin, SessionId, SubmissionId};
@@ -207,6 +207,7 @@ pub struct FoundTurn {
 }
 
 /// A session as the responses of `/api/chat` show it.
+#[serde_with::skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OpenSession {
     pub id: SessionId,
@@ -215,11 +216,8 @@ pub struct OpenSession {
     /// Whether this call, or its first attempt, created the session.
     pub created: bool,
     /// The name that a person gave it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub title: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub workspace: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model: Option<String>,
 }
 
@@ -240,19 +238,17 @@ pub struct ResumeSession {
     pub fresh: Option<FreshSession>,
 }
 
+#[serde_with::skip_serializing_none]
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FreshSession {
     pub id: SessionId,
     pub origin: Origin,
     /// The trusted folder in which it works. The gateway has checked that the caller may name it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub workspace: Option<String>,
     /// What it remembers; if absent, what the configuration says.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory: Option<Memory>,
     /// As in [`Session`].
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model: Option<String>,
 }
 
@@ -262,30 +258,17 @@ impl FreshSession {
     }
 }
 
-/// Which past turns a session remembers, besides its own history.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Memory {
-    /// Those of all conversations that its actor has alone with the agent.
-    #[default]
-    On,
-    /// Its own. It uses nothing that agents learned in other sessions, and gives nothing to others.
-    Session,
-    /// None. Otherwise as [`Memory::Session`].
-    Off,
-}
-
-impl Memory {
-    pub fn name(self) -> &'static str {
-        match self {
-            Memory::On => "on",
-            Memory::Session => "session",
-            Memory::Off => "off",
-        }
-    }
-
-    pub fn named(name: &str) -> Option<Memory> {
-        [Memory::On, Memory::Session, Memory::Off].into_iter().find(|memory| memory.name() == name)
+crate::named! {
+    /// Which past turns a session remembers, besides its own history.
+    #[derive(Default)]
+    pub enum Memory {
+        /// Those of all conversations that its actor has alone with the agent.
+        #[default]
+        On = "on",
+        /// Its own. It uses nothing that agents learned in other sessions, and gives nothing to others.
+        Session = "session",
+        /// None. Otherwise as [`Memory::Session`].
+        Off = "off",
     }
 }
 
@@ -311,7 +294,6 @@ pub struct UpdateSession {
     pub display_name: Option<String>,
     pub memory: Option<Memory>,
     /// An empty text stands for the configured models.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model: Option<String>,
 }
 
@@ -350,10 +332,6 @@ pub struct ListSessions {
     pub limit: u32,
     /// A cursor from an earlier page of the same list. Any other is `invalid` at `?after`.
     pub after: Option<String>,
-}
-
-fn fifty() -> u32 {
-    50
 }
 
 fn twenty() -> u32 {
@@ -872,6 +850,7 @@ pub struct AbortedSubmissions {
     pub submission_ids: Vec<SubmissionId>,
 }
 
+#[serde_with::skip_serializing_none]
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ReadHistory {
@@ -881,10 +860,8 @@ pub struct ReadHistory {
     pub limit: u32,
     /// The newest exchange that the caller already has. Only later ones are returned, unless there was a compaction
     /// after it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub after: Option<SubmissionId>,
     /// A search of knowledge and memory that is done in the same call.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub search: Option<Search>,
 }
 
@@ -924,6 +901,7 @@ pub struct Quoted {
 }
 
 /// A prompt and its answer.
+#[serde_with::skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct PastExchange {
     /// The id of its submission.
@@ -934,13 +912,10 @@ pub struct PastExchange {
     /// The time at which the prompt was received.
     pub at: Timestamp,
     /// The mark of its submission ([`Claim::mark`]), if its prompt was sent with marks.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mark: Option<String>,
     /// Who wrote the prompt, if the user has only forwarded it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub forwarded: Option<String>,
     /// The text that the prompt replied to.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub quoted: Option<Quoted>,
     /// The origins of outside text that the submission has read.
     #[serde(default, skip_serializing_if = "Outside::is_empty")]
@@ -1053,6 +1028,7 @@ pub struct PutKnowledge {
 }
 
 /// A knowledge entry as the HTTP contract shows it.
+#[serde_with::skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct KnowledgeRecord {
@@ -1072,15 +1048,12 @@ pub struct KnowledgeRecord {
     pub created_at: Timestamp,
     pub updated_at: Timestamp,
     /// 0 to 1. Present only in the response to a query.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub score: Option<f64>,
     /// The origins of outside text that the turn of the agent had read that wrote the entry.
     #[serde(default, skip_serializing_if = "Outside::is_empty")]
     pub outside: Outside,
     /// The session in which an agent wrote the entry, and the turn.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub session_id: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub submission_id: Option<SubmissionId>,
 }
 

@@ -4,7 +4,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::Nothing;
+use super::{Nothing, Page, fifty};
 use crate::event::{Failure, Output};
 use crate::id::SubmissionId;
 use crate::{Error, Offset, Timestamp};
@@ -46,18 +46,17 @@ pub struct Ended {
 }
 
 /// A submission or a run that has ended, and the position of its events.
+#[serde_with::skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EndedRun {
     pub id: String,
     pub kind: WorkKind,
     /// The agent that ran the submission. Absent for a run of a workflow.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent: Option<String>,
     pub stream: String,
     pub recorded_from: Offset,
     pub ended_at: Timestamp,
     /// The host that worked on it last, if several share a database.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub host: Option<RunHost>,
 }
 
@@ -91,10 +90,6 @@ pub struct ListSummaries {
     pub after: Option<String>,
 }
 
-fn fifty() -> u32 {
-    50
-}
-
 /// The body of the HTTP response.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -103,7 +98,7 @@ pub struct SummaryPage {
     /// The number of events that belong to no submission and no run. It is always 0, because each event is stored with
     /// its submission.
     pub unscoped_event_count: u64,
-    pub page: super::Page,
+    pub page: Page,
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -259,15 +254,14 @@ pub enum GroupBy {
     Session,
 }
 
+#[serde_with::skip_serializing_none]
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct GroupUsage {
     pub by: GroupBy,
     /// Counts only the work of this session.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub session: Option<String>,
     /// The maximum number of groups to return.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit: Option<usize>,
 }
 

@@ -28,14 +28,13 @@ crate::operations! {
     ToolsPreview, "tools.preview": CallTool => Preview;
 }
 
+#[serde_with::skip_serializing_none]
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ListTools {
     /// Lists only the tools that this agent may call. If absent, lists all.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent: Option<String>,
     /// The list that the caller knows. If it is the current one, the reply contains no tools and no problems.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unless: Option<String>,
 }
 
@@ -158,7 +157,6 @@ pub struct CallTool {
     #[serde(default, skip_serializing_if = "Outside::is_empty")]
     pub outside: Outside,
     /// The trusted folder in which the session works, which the tool gets as `KEN_FOLDER`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub workspace: Option<String>,
     /// A key of the call that is unique within its submission.
     pub key: Option<String>,
