@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::call::Operation;
 use crate::command::recorded;
-use crate::confine::{Access, run_confined};
+use crate::confine::{Access, with_tree};
 use crate::git::Printed;
 use crate::network::{Remote, describe, git_variables, remote_of};
 use crate::policy::{self, Approval};
@@ -16,7 +16,7 @@ use crate::rel_path::{Layout, RelPath};
 use crate::repository::{GitCall, Repository, failed, run_without_repository};
 use crate::sandbox;
 use crate::settings::Settings;
-use crate::tree::{Links, Tree};
+use crate::tree::Links;
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -39,7 +39,7 @@ impl Clone {
             return Err(Error::invalid("/url", "it is not the URL of a repository"));
         }
         let remote = remote_of(settings, &self.repo, &self.repo, "/url", &self.url)?;
-        let there = run_confined(settings, Access::Read, || Tree::open(settings)?.stat(&self.repo, Links::Refuse))?;
+        let there = with_tree(settings, Access::Read, |tree| tree.stat(&self.repo, Links::Refuse))?;
         match there {
             None => Ok(remote),
             Some(_) => Err(Error::conflict(format!("{} is there already", self.repo)).at("/repo")),
@@ -116,14 +116,14 @@ impl Operation for Clone {
         }
         let remote = self.check(settings)?;
         // The folder must exist before the sandbox can be given access to it.
-        run_confined(settings, Access::Write, || Tree::open(settings)?.make_folder(&self.repo))?;
+        with_tree(settings, Access::Write, |tree| tree.make_folder(&self.repo))?;
         let scope = std::slice::from_ref(&self.repo);
         let cloned =
             recorded(settings, Self::COMMAND, (&self.repo, scope), |_| Ok(()), |_| self.fetch(settings, &remote));
         if cloned.is_err() {
             // After a failed clone, git leaves the folder empty.
-            let _ = run_confined(settings, Access::Write, || {
-                Tree::open(settings)?.remove_folder(&self.repo);
+            let _ = with_tree(settings, Access::Write, |tree| {
+                tree.remove_folder(&self.repo);
                 Ok(())
             });
         }

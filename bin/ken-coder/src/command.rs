@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use crate::call::Operation;
 use crate::change::record;
-use crate::confine::{Access, run_confined};
+use crate::confine::{Access, run_confined, with_tree};
 use crate::gate;
 use crate::git_guard::GitFolders;
 use crate::git_state::Repositories;
@@ -123,8 +123,7 @@ impl Operation for Run {
         let scope = settings.layout.scope(&self.cwd);
         let is_read_only = policy::of_command(settings, &self.line(settings, &self.argv()?), &scope).is_read_only;
         let mounts = is_read_only || self.can_protect_git(settings)?;
-        let preview =
-            run_confined(settings, Access::Read, || self.preview_in(settings, &Tree::open(settings)?, mounts))?;
+        let preview = with_tree(settings, Access::Read, |tree| self.preview_in(settings, tree, mounts))?;
         Ok(if is_read_only { preview } else { preview.with_left_out(not_undoable(settings, &scope)?) })
     }
 
@@ -158,7 +157,7 @@ impl Run {
     /// Whether the sandbox can keep a command from changing what git runs.
     fn can_protect_git(&self, settings: &Settings) -> Result<bool, Error> {
         // Without the folder, or without the kernel's help, that is what the caller is told.
-        run_confined(settings, Access::Read, || Tree::open(settings)?.folder(&self.cwd).map(drop))?;
+        with_tree(settings, Access::Read, |tree| tree.folder(&self.cwd).map(drop))?;
         Ok(Walls::find()?.mounts)
     }
 
@@ -259,7 +258,7 @@ impl Run {
 /// Returns what undo could not restore after a command that can change these folders, as lines for people.
 fn not_undoable(settings: &Settings, write: &[RelPath]) -> Result<Vec<String>, Error> {
     let repositories = Repositories::read(settings, write)?;
-    let mut lines = run_confined(settings, Access::Read, || left_out(settings, write, &repositories.tracked))?;
+    let mut lines = with_tree(settings, Access::Read, |tree| left_out(settings, tree, write, &repositories.tracked))?;
     lines.extend(repositories.unreadable);
     Ok(lines)
 }
@@ -294,16 +293,14 @@ impl Open {
     fn disarm(&self, settings: &Settings) -> Result<Vec<RelPath>, Error> {
         let Open { journal, record, guard, .. } = self;
         let scope = record.scope.as_slice();
-        let configs = run_confined(settings, Access::Write, || {
-            let tree = Tree::open(settings)?;
-            guard.uncover(settings, &tree, scope);
-            Ok(guard.new_configs(settings, &tree, scope))
+        let configs = with_tree(settings, Access::Write, |tree| {
+            guard.uncover(settings, tree, scope);
+            Ok(guard.new_configs(settings, tree, scope))
         })?;
         let values = |text: Vec<u8>| Some((text.clone(), config_values(settings, scope.first()?, &text).ok()?));
         let parsed = configs.into_iter().filter_map(values).collect();
-        run_confined(settings, Access::Write, || {
-            let tree = Tree::open(settings)?;
-            Ok(guard.put_back(settings, &tree, journal, (scope, &record.guarded), &parsed))
+        with_tree(settings, Access::Write, |tree| {
+            Ok(guard.put_back(settings, tree, journal, (scope, &record.guarded), &parsed))
         })
     }
 }
@@ -317,7 +314,7 @@ fn journaled(
     check: impl FnOnce(&Tree) -> Result<(), Error> + Send,
 ) -> Result<RunResult, Error> {
     if job.write.is_empty() {
-        run_confined(settings, Access::Read, || check(&Tree::open(settings)?))?;
+        with_tree(settings, Access::Read, check)?;
         return Ok(result(job, sandbox::run(settings, job)?));
     }
     let (ended, changes) = recorded(settings, command, (job.cwd, job.write), check, |open| {
@@ -372,19 +369,18 @@ pub(crate) fn recorded<T>(
     let journal = run_confined(settings, Access::Write, || locked(settings))?;
     let mut repositories = Repositories::read(settings, scope)?;
     repositories.keep(settings, &journal)?;
-    let open = run_confined(settings, Access::Write, || {
-        check(&Tree::open(settings)?)?;
-        begin(settings, journal, command, (cwd, scope), &repositories)
+    let open = with_tree(settings, Access::Write, |tree| {
+        check(tree)?;
+        begin(settings, tree, journal, command, (cwd, scope), &repositories)
     })?;
     let not_undone = std::mem::take(&mut repositories.unreadable);
     let done = work(&open);
     // Before anybody's git runs here again.
     let disarmed = open.disarm(settings)?;
     let git = repositories.changes(settings, scope)?;
-    let recorded = run_confined(settings, Access::Write, || {
+    let recorded = with_tree(settings, Access::Write, |tree| {
         let Open { journal, granted, snapshot, mut record, .. } = open;
-        let tree = Tree::open(settings)?;
-        let found = snapshot.changes(settings, &tree, &record.scope);
+        let found = snapshot.changes(settings, tree, &record.scope);
         (record.files, record.folders, record.git) = (found.files.clone(), found.folders.clone(), git);
         record.patterns.clear();
         record.guarded.clear();
@@ -396,7 +392,7 @@ pub(crate) fn recorded<T>(
         }
         journal.prune_sometimes();
         let run = (!is_empty).then_some(record.run);
-        Ok(Recorded { run, found, disarmed, moved: granted.moved(&tree, cwd, scope), not_undone })
+        Ok(Recorded { run, found, disarmed, moved: granted.moved(tree, cwd, scope), not_undone })
     })?;
     Ok((done?, recorded))
 }
@@ -410,22 +406,22 @@ fn locked(settings: &Settings) -> Result<Journal, Error> {
 
 fn begin(
     settings: &Settings,
+    tree: &Tree,
     journal: Journal,
     command: &str,
     (cwd, scope): (&RelPath, &[RelPath]),
     repositories: &Repositories,
 ) -> Result<Open, Error> {
-    let tree = Tree::open(settings)?;
-    let mut granted = Granted::open(&tree, cwd, scope)?;
-    let snapshot = Snapshot::take(settings, &tree, &journal, scope, &repositories.tracked)?;
-    let guard = GitFolders::find(settings, &tree, scope);
+    let mut granted = Granted::open(tree, cwd, scope)?;
+    let snapshot = Snapshot::take(settings, tree, &journal, scope, &repositories.tracked)?;
+    let guard = GitFolders::find(settings, tree, scope);
     granted.protect(scope, guard.named());
     let mut record = record(settings, command)?;
     record.files = snapshot.entries();
     record.scope = scope.to_vec();
     record.patterns = snapshot.patterns();
     record.git = repositories.states.iter().map(|state| GitChange { before: state.clone(), after: None }).collect();
-    record.guarded = guard.keep(&tree, &journal)?;
+    record.guarded = guard.keep(tree, &journal)?;
     journal.begin(&record)?;
     Ok(Open { journal, granted, snapshot, record, guard })
 }
@@ -508,8 +504,7 @@ const TESTS: [(&str, &[&str]); 6] = [
 
 impl Test {
     fn command(&self, settings: &Settings) -> Result<Run, Error> {
-        let argv = run_confined(settings, Access::Read, || {
-            let tree = Tree::open(settings)?;
+        let argv = with_tree(settings, Access::Read, |tree| {
             for (file, argv) in TESTS {
                 if tree.stat(&self.cwd.join(file), Links::Refuse)?.is_some() {
                     return Ok(argv);

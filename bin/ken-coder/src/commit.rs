@@ -15,7 +15,7 @@ use serde_json::json;
 
 use crate::call::Operation;
 use crate::change::record;
-use crate::confine::{Access, run_confined};
+use crate::confine::{Access, run_confined, with_tree};
 use crate::gate;
 use crate::git::{Printed, check_special_files};
 use crate::git_state::Repositories;
@@ -146,8 +146,7 @@ impl Commit {
             let message = format!("{} is a bare repository, without files to commit", self.repo);
             return Err(Error::conflict(message).at("/repo"));
         }
-        let old =
-            run_confined(settings, Access::Read, || Tree::open(settings)?.read_timed(&repository.index(), MAX_INDEX))?;
+        let old = with_tree(settings, Access::Read, |tree| tree.read_timed(&repository.index(), MAX_INDEX))?;
         let unready = |error: std::io::Error| Error::unavailable(format!("the commit cannot be prepared: {error}"));
         fs::create_dir(repository.own("objects")).map_err(unready)?;
         if let Some((node, modified)) = &old {
@@ -198,24 +197,21 @@ impl Commit {
     fn make(&self, settings: &Settings, staged: &Staged<'_>) -> Result<String, Error> {
         let Staged { repository, old_index, .. } = staged;
         let index = repository.index();
-        run_confined(settings, Access::Write, || {
-            let tree = Tree::open(settings)?;
+        with_tree(settings, Access::Write, |tree| {
             tree.stage(&index, LOCK, &Version::of(&staged.index, 0o644, false), &staged.index, true).map_err(|error| {
                 error.hint("another git works in this repository, or one that was killed has left index.lock behind")
             })
         })?;
-        let made = run_confined(settings, Access::Write, || {
-            let tree = Tree::open(settings)?;
+        let made = with_tree(settings, Access::Write, |tree| {
             tree.set_time(&index, LOCK, staged.index_time)?;
             let now = tree.read(&index, Links::Refuse, MAX_INDEX)?.map(|node| node.version.digest);
             if now == *old_index {
-                return copy_objects(&tree, &repository.objects(), &staged.objects);
+                return copy_objects(tree, &repository.objects(), &staged.objects);
             }
             Err(Error::conflict(format!("the index of {} has changed meanwhile", self.repo)).at("/repo"))
         });
         let made = made.and_then(|()| self.record_commit(staged));
-        run_confined(settings, Access::Write, || {
-            let tree = Tree::open(settings)?;
+        with_tree(settings, Access::Write, |tree| {
             let Ok(commit) = &made else {
                 tree.discard(&index, LOCK);
                 return Ok(());

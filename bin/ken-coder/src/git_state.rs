@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use ken_tool::Error;
 use serde::{Deserialize, Serialize};
 
-use crate::confine::{Access, run_confined};
+use crate::confine::{Access, with_tree};
 use crate::journal::{GitChange, Journal, RepositoryState};
 use crate::rel_path::RelPath;
 use crate::repository::{GitCall, MAX_INDEX, Repository, is_bare};
@@ -34,7 +34,7 @@ impl Repositories {
     /// Reads the repositories of these projects, or of the projects in these folders.
     pub(crate) fn read(settings: &Settings, scope: &[RelPath]) -> Result<Repositories, Error> {
         let mut found = Repositories::default();
-        for repo in run_confined(settings, Access::Read, || find(settings, scope))? {
+        for repo in with_tree(settings, Access::Read, |tree| find(settings, tree, scope))? {
             match known_or_read(settings, &repo) {
                 Ok(known) => {
                     found.states.push(known.state);
@@ -47,8 +47,7 @@ impl Repositories {
     }
 
     pub(crate) fn keep_indexes(&self, settings: &Settings, journal: &Journal) -> Result<(), Error> {
-        run_confined(settings, Access::Write, || {
-            let tree = Tree::open(settings)?;
+        with_tree(settings, Access::Write, |tree| {
             for state in &self.states {
                 let index = tree.read(&state.index_place, Links::Refuse, MAX_INDEX)?;
                 let Some(index) = index.filter(|index| state.index.as_ref() == Some(&index.version.digest)) else {
@@ -95,7 +94,7 @@ struct Known {
 
 fn known_or_read(settings: &Settings, repo: &RelPath) -> Result<Known, Error> {
     let repository = Repository::open_to_read(settings, repo)?;
-    let files = run_confined(settings, Access::Read, || Ok(files_digest(settings, &repository)))?;
+    let files = with_tree(settings, Access::Read, |tree| Ok(files_digest(settings, tree, &repository)))?;
     let path = kept_folder(settings, &repository.work).join("state.json");
     let known = fs::read(&path).ok().and_then(|bytes| serde_json::from_slice::<Known>(&bytes).ok());
     if let Some(known) = known.filter(|known| known.files == files) {
@@ -110,8 +109,7 @@ fn known_or_read(settings: &Settings, repo: &RelPath) -> Result<Known, Error> {
 }
 
 /// Returns a digest of the files in which git keeps `HEAD`, the refs and the index.
-fn files_digest(settings: &Settings, repository: &Repository<'_>) -> String {
-    let Ok(tree) = Tree::open(settings) else { return String::new() };
+fn files_digest(settings: &Settings, tree: &Tree, repository: &Repository<'_>) -> String {
     let common = &repository.common;
     let mut open = vec![common.join("refs"), common.join("packed-refs"), repository.index()];
     open.push(common.join("reftable").join("tables.list"));
@@ -127,11 +125,10 @@ fn files_digest(settings: &Settings, repository: &Repository<'_>) -> String {
     digest(all.as_bytes())
 }
 
-fn find(settings: &Settings, scope: &[RelPath]) -> Result<Vec<RelPath>, Error> {
-    let tree = Tree::open(settings)?;
+fn find(settings: &Settings, tree: &Tree, scope: &[RelPath]) -> Result<Vec<RelPath>, Error> {
     let is_repository = |place: &RelPath| {
         let git = tree.stat(&place.join(".git"), Links::Refuse);
-        git.is_ok_and(|git| git.is_some()) || is_bare(&tree, place).unwrap_or(false)
+        git.is_ok_and(|git| git.is_some()) || is_bare(tree, place).unwrap_or(false)
     };
     let mut found = Vec::new();
     for folder in scope {
@@ -171,9 +168,7 @@ pub(crate) fn state(settings: &Settings, repository: &Repository<'_>) -> Result<
         .filter_map(|line| line.split_once(' '))
         .filter(|(_, name)| !name.starts_with("refs/remotes/") && !name.ends_with(" symbolic"));
     let staged = repository.list(git(&["ls-files", "-z", "--stage"]))?;
-    let index = run_confined(settings, Access::Read, || {
-        Tree::open(settings)?.read(&repository.index(), Links::Refuse, MAX_INDEX)
-    })?;
+    let index = with_tree(settings, Access::Read, |tree| tree.read(&repository.index(), Links::Refuse, MAX_INDEX))?;
     let state = RepositoryState {
         repo: repository.work.clone(),
         head: repository.head.clone(),
@@ -247,7 +242,7 @@ fn keep_objects(settings: &Settings, journal: &Journal, state: &RepositoryState)
 pub(crate) fn restore(settings: &Settings, journal: &Journal, change: &GitChange) -> Result<Restored, Error> {
     let before = &change.before;
     if change.after.is_none() {
-        run_confined(settings, Access::Write, || revive(settings, before))?;
+        with_tree(settings, Access::Write, |tree| revive(tree, before))?;
     }
     let repository = Repository::open_to_read(settings, &before.repo)?;
     let (now, _) = state(settings, &repository)?;
@@ -262,21 +257,20 @@ pub(crate) fn restore(settings: &Settings, journal: &Journal, change: &GitChange
     let mut restored = Restored::default();
     let (updates, wanted) = restored.plan(&repository.common, before, after, &now);
     if !wanted.is_empty() && !is_connected(&repository, &wanted)? {
-        run_confined(settings, Access::Write, || bring_back(settings, &repository))?;
+        with_tree(settings, Access::Write, |tree| bring_back(settings, tree, &repository))?;
     }
     if !updates.is_empty() {
         repository.update_refs(&["-m", "ken undo", "--stdin"], Some(&updates))?;
     }
-    run_confined(settings, Access::Write, || restored.put_back(settings, journal, &repository, before, after, &now))?;
+    with_tree(settings, Access::Write, |tree| restored.put_back(tree, journal, &repository, before, after, &now))?;
     Ok(restored)
 }
 
 /// Makes a repository that was removed one again, without refs and objects.
-fn revive(settings: &Settings, before: &RepositoryState) -> Result<(), Error> {
-    let tree = Tree::open(settings)?;
+fn revive(tree: &Tree, before: &RepositoryState) -> Result<(), Error> {
     let git = before.repo.join(".git");
     let head = git.join("HEAD");
-    if tree.stat(&head, Links::Refuse)?.is_some() || is_bare(&tree, &before.repo)? {
+    if tree.stat(&head, Links::Refuse)?.is_some() || is_bare(tree, &before.repo)? {
         return Ok(());
     }
     for folder in [git.clone(), git.join("objects"), git.join("refs")] {
@@ -329,14 +323,13 @@ impl Restored {
 
     fn put_back(
         &mut self,
-        settings: &Settings,
+        tree: &Tree,
         journal: &Journal,
         repository: &Repository<'_>,
         before: &RepositoryState,
         after: &RepositoryState,
         now: &RepositoryState,
     ) -> Result<(), Error> {
-        let tree = Tree::open(settings)?;
         let mut put = |place: RelPath, [was, left, is]: [&str; 3], bytes: &dyn Fn() -> Result<Vec<u8>, Error>| {
             if was == left || is == was {
                 return Ok(());
@@ -369,8 +362,7 @@ fn is_connected(repository: &Repository<'_>, commits: &str) -> Result<bool, Erro
 }
 
 /// Copies the kept packs into the repository.
-fn bring_back(settings: &Settings, repository: &Repository<'_>) -> Result<(), Error> {
-    let tree = Tree::open(settings)?;
+fn bring_back(settings: &Settings, tree: &Tree, repository: &Repository<'_>) -> Result<(), Error> {
     let (from, packs) = (kept_folder(settings, &repository.work), repository.objects().join("pack"));
     tree.make_folder(&packs)?;
     let mut names: Vec<String> = file_names(&from).into_iter().filter(|name| name.starts_with("pack-")).collect();

@@ -6,7 +6,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::call::Operation;
-use crate::confine::{Access, run_confined};
+use crate::confine::{Access, run_confined, with_tree};
 use crate::gate;
 use crate::git::{Printed, check_name};
 use crate::journal::Journal;
@@ -17,7 +17,6 @@ use crate::rel_path::RelPath;
 use crate::repository::{GitCall, Repository};
 use crate::sandbox;
 use crate::settings::Settings;
-use crate::tree::Tree;
 
 /// The maximum number of commits that are shown.
 const COMMITS: &str = "50";
@@ -163,7 +162,7 @@ impl Target<'_> {
             self.check_ancestor(old, folder)?;
         }
         let pack = there.objects().join("pack");
-        run_confined(settings, Access::Write, || Tree::open(settings)?.make_folder(&pack))?;
+        with_tree(settings, Access::Write, |tree| tree.make_folder(&pack))?;
         let wanted = format!("{}\n{}", self.commit, old.iter().map(|old| format!("^{old}\n")).collect::<String>());
         let (objects, base) = (there.path(&there.objects()), self.repository.path(&pack.join("pack")));
         let env = self.repository.with_objects_in(&objects);

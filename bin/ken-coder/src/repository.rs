@@ -14,7 +14,7 @@ use ken_tool::Error;
 use rustix::fs::FileType;
 use tempfile::TempDir;
 
-use crate::confine::{Access, run_confined};
+use crate::confine::{Access, with_tree};
 use crate::network::Network;
 use crate::programs::GitPrograms;
 use crate::rel_path::RelPath;
@@ -134,7 +134,7 @@ impl<'a> Repository<'a> {
             .layout
             .project(place)
             .ok_or_else(|| Error::invalid("/repo", format!("{place}: a repository is repos/NAME or projects/NAME")))?;
-        let found = run_confined(settings, Access::Read, || find(settings, place, &project))?;
+        let found = with_tree(settings, Access::Read, |tree| find(settings, tree, place, &project))?;
         let programs = GitPrograms::find(settings)?;
         let own = tempfile::Builder::new().prefix("ken-git-").tempdir().map_err(unready)?;
         prepare(settings, own.path(), &found).map_err(unready)?;
@@ -228,8 +228,7 @@ impl<'a> Repository<'a> {
 
     /// Moves refs, by the words or the input of `git update-ref`. Each is named with its old value.
     pub(crate) fn update_refs(&self, words: &[&str], stdin: Option<&str>) -> Result<(), Error> {
-        run_confined(self.settings, Access::Write, || {
-            let tree = Tree::open(self.settings)?;
+        with_tree(self.settings, Access::Write, |tree| {
             if self.is_bare { Ok(()) } else { tree.make_folder(&self.common.join("logs")) }
         })?;
         let write = vec![self.common.clone()];
@@ -358,8 +357,7 @@ fn unready(error: std::io::Error) -> Error {
 }
 
 /// Finds a repository and reads what git needs of it.
-fn find(settings: &Settings, place: &RelPath, project: &RelPath) -> Result<Found, Error> {
-    let tree = &Tree::open(settings)?;
+fn find(settings: &Settings, tree: &Tree, place: &RelPath, project: &RelPath) -> Result<Found, Error> {
     tree.folder(place)?;
     let (work, folder) = match nearest(settings, tree, place, project)? {
         Some(found) => found,

@@ -15,7 +15,7 @@ use rustix::io::{FdFlags, fcntl_setfd};
 use rustix::process::{Pid, Signal, kill_process};
 use serde::Deserialize;
 
-use crate::confine::{Access, run_confined};
+use crate::confine::{Access, with_tree};
 use crate::network::{Network, Proxy};
 use crate::rel_path::RelPath;
 use crate::settings::Settings;
@@ -167,7 +167,7 @@ pub(crate) fn profile(settings: &Settings, write: &[RelPath], network: Option<&N
 
 /// Runs a program that can write nothing to its end. Fails if it cannot be started.
 pub(crate) fn run(settings: &Settings, job: &Job<'_>) -> Result<Ended, Error> {
-    let granted = run_confined(settings, Access::Read, || Granted::open(&Tree::open(settings)?, job.cwd, job.write))?;
+    let granted = with_tree(settings, Access::Read, |tree| Granted::open(tree, job.cwd, job.write))?;
     run_in(settings, job, &granted, None)
 }
 

@@ -242,10 +242,10 @@ fn read_file(tree: &Tree, journal: &Journal, place: &RelPath, known: Option<&Kno
 /// those beyond the limits.
 pub(crate) fn left_out(
     settings: &Settings,
+    tree: &Tree,
     scope: &[RelPath],
     tracked: &BTreeSet<RelPath>,
 ) -> Result<Vec<String>, Error> {
-    let tree = Tree::open(settings)?;
     let ignored = Ignored::on_disk(settings)?;
     let (places, _) = find_files(settings, scope, &ignored);
     let mut lines = ignored.left_out(settings, &|place| tracked.contains(place));

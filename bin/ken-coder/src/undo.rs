@@ -12,7 +12,7 @@ use ken_types::time::Timestamp;
 use serde::Serialize;
 
 use crate::change::{Change, Changes, Content, MAX_FILE, Target, action, commit, record};
-use crate::confine::{Access, run_confined};
+use crate::confine::{Access, run_confined, with_tree};
 use crate::diff::Diff as Shown;
 use crate::git_state::{Repositories, restore};
 use crate::journal::{GitChange, Journal as Kept, MAX_AGE, MAX_BYTES, Record};
@@ -174,7 +174,8 @@ impl Report for Undo {
         let settings = settings_of(&self.run)?;
         let journal = run_confined(&settings, Access::Write, || Kept::lock(&settings.state))?;
         let undo = Mint::fresh()?.ulid();
-        let (mut undone, git) = run_confined(&settings, Access::Write, || self.undo(&settings, &journal, &undo))?;
+        let (mut undone, git) =
+            with_tree(&settings, Access::Write, |tree| self.undo(&settings, tree, &journal, &undo))?;
         undone.restore_git(&settings, &journal, &undo, git)?;
         Ok(reply.send(&undone))
     }
@@ -186,16 +187,16 @@ impl Undo {
     fn undo(
         &self,
         settings: &Settings,
+        tree: &Tree,
         journal: &Kept,
         new_run: &str,
     ) -> Result<(UndoResult, BTreeMap<RelPath, GitChange>), Error> {
-        let tree = Tree::open(settings)?;
-        recover(settings, &tree, journal)?;
+        recover(settings, tree, journal)?;
         let (run, records) = find_here(settings, journal, &self.run)?;
         let whole = RunChanges::of(records);
         let (mut changes, mut refused) = (Changes::new(), Vec::new());
         for (path, span) in &whole.files {
-            match restoring_change(&tree, journal, path, span) {
+            match restoring_change(tree, journal, path, span) {
                 Ok(Some(change)) => {
                     changes.insert(path.clone(), change);
                 }
@@ -209,7 +210,7 @@ impl Undo {
             let mut record = record(settings, "undo")?;
             record.run = new_run.to_owned();
             undo = Some(record.run.clone());
-            commit(&tree, journal, record, &changes)?;
+            commit(tree, journal, record, &changes)?;
         }
         // Remove the deepest folders first. A folder that is not empty stays.
         let folders: BTreeSet<&RelPath> = whole.folders.iter().collect();
@@ -341,14 +342,13 @@ impl Report for Diff {
 
     fn run(&self, reply: Reply<'_>) -> Result<Replied, Error> {
         let settings = settings_of(&self.run)?;
-        let found = run_confined(&settings, Access::Read, || self.diff(&settings))?;
+        let found = with_tree(&settings, Access::Read, |tree| self.diff(&settings, tree))?;
         Ok(reply.send(&found))
     }
 }
 
 impl Diff {
-    fn diff(&self, settings: &Settings) -> Result<Differences, Error> {
-        let tree = Tree::open(settings)?;
+    fn diff(&self, settings: &Settings, tree: &Tree) -> Result<Differences, Error> {
         let journal = Kept::reader(&settings.state);
         let (run, records) = find_here(settings, &journal, &self.run)?;
         let (mut files, mut shown) = (Vec::new(), Shown::default());
@@ -477,9 +477,9 @@ impl Report for Prune {
 
     fn run(&self, reply: Reply<'_>) -> Result<Replied, Error> {
         let settings = Settings::load()?;
-        let pruned = run_confined(&settings, Access::Write, || {
+        let pruned = with_tree(&settings, Access::Write, |tree| {
             let journal = Kept::lock(&settings.state)?;
-            recover(&settings, &Tree::open(&settings)?, &journal)?;
+            recover(&settings, tree, &journal)?;
             let kept = Duration::from_secs(self.days.saturating_mul(86_400));
             let of_session = self.session.as_deref().map(|session| journal.remove_session(session)).transpose()?;
             let (old, contents_removed) = journal.prune(kept, self.mib.saturating_mul(1024 * 1024))?;
