@@ -19,7 +19,7 @@ use crate::confine::{Access, run_confined, with_tree};
 use crate::gate;
 use crate::git::{Printed, check_special_files};
 use crate::git_state::Repositories;
-use crate::journal::Journal;
+use crate::journal::{Journal, Record};
 use crate::policy;
 use crate::preview::Preview;
 use crate::rel_path::RelPath;
@@ -340,8 +340,8 @@ impl Operation for Commit {
         let before = Repositories::read(settings, &scope)?;
         before.keep_indexes(settings, &journal)?;
         let commit = self.make(settings, &staged)?;
-        let mut record = record(settings, Self::COMMAND)?;
-        record.git = before.changes(settings, &scope)?;
+        let git = before.changes(settings, &scope)?;
+        let record = Record { git, ..record(settings, Self::COMMAND)? };
         run_confined(settings, Access::Write, || journal.end(&record))?;
         Ok(Printed::of_text(&self.repo, format!("{commit} {}\n", self.first_line())))
     }

@@ -90,15 +90,14 @@ impl<E: Edits> Operation for E {
             let mut plan = Plan::new(tree);
             self.plan(&mut plan)?;
             let permit = gate::pass(settings, &Preview::without_diff(settings, &plan))?;
-            let (edits, changes) = (plan.entries(), plan.changes());
-            let record = record(settings, Self::COMMAND)?;
-            if changes.is_empty() {
+            let record = Record { files: plan.entries(), ..record(settings, Self::COMMAND)? };
+            if record.files.is_empty() {
                 return Ok(record.into());
             }
             // An edit of an approved plan was seen with the plan.
-            let permit = if approved::use_up(settings, &journal, &edits)? { Permit::Person } else { permit };
-            unseen::record(settings, &journal, permit, changes.keys())?;
-            commit(tree, &journal, record, &changes).map(ChangeResult::from)
+            let permit = if approved::use_up(settings, &journal, &record.files)? { Permit::Person } else { permit };
+            unseen::record(settings, &journal, permit, record.files.iter().map(|entry| &entry.path))?;
+            commit(tree, &journal, record, &|place, _| plan.content(place)).map(ChangeResult::from)
         })
     }
 }

@@ -1,5 +1,6 @@
 //! `ken-coder undo`, `diff`, `journal` and `prune`: commands for people that show or undo what a run changed.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::time::{Duration, SystemTime};
@@ -11,11 +12,11 @@ use ken_types::ops::ids::is_meant;
 use ken_types::time::Timestamp;
 use serde::Serialize;
 
-use crate::change::{Change, Changes, Content, MAX_FILE, Target, action, commit, record};
+use crate::change::{MAX_FILE, action, commit, record};
 use crate::confine::{Access, run_confined, with_tree};
 use crate::diff::Diff as Shown;
 use crate::git_state::{Repositories, restore};
-use crate::journal::{GitChange, Journal as Kept, MAX_AGE, MAX_BYTES, Record};
+use crate::journal::{Entry, GitChange, Journal as Kept, MAX_AGE, MAX_BYTES, Record};
 use crate::rel_path::{Layout, RelPath};
 use crate::settings::{Settings, check_run};
 use crate::snapshot::recover;
@@ -194,23 +195,18 @@ impl Undo {
         recover(settings, tree, journal)?;
         let (run, records) = find_here(settings, journal, &self.run)?;
         let whole = RunChanges::of(records);
-        let (mut changes, mut refused) = (Changes::new(), Vec::new());
+        let mut record = Record { run: new_run.to_owned(), ..record(settings, "undo")? };
+        let mut refused = Vec::new();
         for (path, span) in &whole.files {
             match restoring_change(tree, journal, path, span) {
-                Ok(Some(change)) => {
-                    changes.insert(path.clone(), change);
-                }
-                Ok(None) => {}
+                Ok(change) => record.files.extend(change),
                 Err(why) => refused.push(Refused { path: path.clone(), why }),
             }
         }
-        let restored: Vec<RelPath> = changes.keys().cloned().collect();
-        let mut undo = None;
-        if !changes.is_empty() {
-            let mut record = record(settings, "undo")?;
-            record.run = new_run.to_owned();
-            undo = Some(record.run.clone());
-            commit(tree, journal, record, &changes)?;
+        let restored: Vec<RelPath> = record.files.iter().map(|entry| entry.path.clone()).collect();
+        let undo = (!restored.is_empty()).then(|| new_run.to_owned());
+        if undo.is_some() {
+            commit(tree, journal, record, &|_, version| journal.content(&version.digest).map(Cow::Owned))?;
         }
         // Remove the deepest folders first. A folder that is not empty stays.
         let folders: BTreeSet<&RelPath> = whole.folders.iter().collect();
@@ -242,9 +238,8 @@ impl UndoResult {
                 Err(error) => self.refused.push(Refused { path: repo.join(".git"), why: error.message }),
             }
         }
-        let mut record = record(settings, "undo")?;
-        record.run = undo.to_owned();
-        record.git = repositories.changes(settings, &scope)?;
+        let git = repositories.changes(settings, &scope)?;
+        let record = Record { run: undo.to_owned(), git, ..record(settings, "undo")? };
         if record.git.is_empty() {
             return Ok(());
         }
@@ -254,7 +249,7 @@ impl UndoResult {
 }
 
 /// Returns the change that restores a file, or `None` if it needs no change. The error says why it cannot be restored.
-fn restoring_change(tree: &Tree, journal: &Kept, path: &RelPath, span: &FileChange) -> Result<Option<Change>, String> {
+fn restoring_change(tree: &Tree, journal: &Kept, path: &RelPath, span: &FileChange) -> Result<Option<Entry>, String> {
     let now = tree.read(path, Links::Refuse, MAX_FILE).map_err(|error| error.message)?;
     let now = now.map(|node| node.version);
     if now == span.before {
@@ -270,14 +265,10 @@ fn restoring_change(tree: &Tree, journal: &Kept, path: &RelPath, span: &FileChan
             _ => "it was changed since".to_owned(),
         });
     }
-    let after = match &span.before {
-        None => None,
-        Some(version) => {
-            journal.content(&version.digest).map_err(|error| error.message)?;
-            Some(Target { version: version.clone(), content: Content::Stored })
-        }
-    };
-    Ok(Some(Change { before: now, after }))
+    if let Some(version) = &span.before {
+        journal.content(&version.digest).map_err(|error| error.message)?;
+    }
+    Ok(Some(Entry { path: path.clone(), before: now, after: span.before.clone() }))
 }
 
 impl Answer for UndoResult {
