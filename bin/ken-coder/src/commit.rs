@@ -25,7 +25,7 @@ use crate::preview::Preview;
 use crate::rel_path::RelPath;
 use crate::repository::{GitCall, MAX_INDEX, Repository};
 use crate::settings::Settings;
-use crate::tree::{Links, Tree, Version};
+use crate::tree::{Links, Tree};
 
 /// The maximum number of bytes of a commit's diff that are shown.
 const MAX_DIFF_BYTES: usize = crate::diff::MAX_DIFF;
@@ -198,7 +198,7 @@ impl Commit {
         let Staged { repository, old_index, .. } = staged;
         let index = repository.index();
         with_tree(settings, Access::Write, |tree| {
-            tree.stage(&index, LOCK, &Version::of(&staged.index, 0o644, false), &staged.index, true).map_err(|error| {
+            tree.create(&index, LOCK, 0o644, &staged.index, true).map_err(|error| {
                 error.hint("another git works in this repository, or one that was killed has left index.lock behind")
             })
         })?;
@@ -218,8 +218,7 @@ impl Commit {
             };
             if repository.branch().is_none() {
                 let (head, text) = (repository.folder.join("HEAD"), format!("{commit}\n"));
-                tree.stage(&head, "HEAD.lock", &Version::of(text.as_bytes(), 0o644, false), text.as_bytes(), true)?;
-                tree.take_over(&head, "HEAD.lock")?;
+                tree.replace(&head, "HEAD.lock", 0o644, text.as_bytes())?;
             }
             tree.take_over(&index, LOCK)
         })?;
@@ -303,17 +302,14 @@ fn loose_objects(folder: &Path) -> Vec<RelPath> {
 
 /// Copies new objects into the repository. They are on disk when this returns.
 fn copy_objects(tree: &Tree, to: &RelPath, objects: &[(RelPath, Vec<u8>)]) -> Result<(), Error> {
-    let around = to.split().map(|(folder, _)| folder).unwrap_or_default();
     for (name, bytes) in objects {
-        let place = around.joined(name);
+        let place = to.around().joined(name);
         if tree.stat(&place, Links::Refuse)?.is_some() {
             continue;
         }
-        if let Some((folder, _)) = place.split() {
-            tree.make_folder(&folder)?;
-        }
+        tree.make_folder(&place.around())?;
         tree.discard(&place, TEMPORARY);
-        tree.stage(&place, TEMPORARY, &Version::of(bytes, 0o444, false), bytes, false)?;
+        tree.create(&place, TEMPORARY, 0o444, bytes, false)?;
         tree.take_over(&place, TEMPORARY)?;
     }
     tree.sync();

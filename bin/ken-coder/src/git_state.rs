@@ -15,7 +15,7 @@ use crate::journal::{GitChange, Journal, RepositoryState};
 use crate::rel_path::RelPath;
 use crate::repository::{GitCall, MAX_INDEX, Repository, is_bare};
 use crate::settings::Settings;
-use crate::tree::{Links, Tree, Version, digest};
+use crate::tree::{Links, Tree, digest};
 
 /// The maximum number of repositories whose state is recorded before a command.
 const MAX_REPOSITORIES: usize = 200;
@@ -126,10 +126,8 @@ fn files_digest(settings: &Settings, tree: &Tree, repository: &Repository<'_>) -
 }
 
 fn find(settings: &Settings, tree: &Tree, scope: &[RelPath]) -> Result<Vec<RelPath>, Error> {
-    let is_repository = |place: &RelPath| {
-        let git = tree.stat(&place.join(".git"), Links::Refuse);
-        git.is_ok_and(|git| git.is_some()) || is_bare(tree, place).unwrap_or(false)
-    };
+    let is_repository =
+        |place: &RelPath| tree.kind(&place.join(".git")).is_some() || is_bare(tree, place).unwrap_or(false);
     let mut found = Vec::new();
     for folder in scope {
         if settings.layout.project(folder).is_some() {
@@ -277,8 +275,7 @@ fn revive(tree: &Tree, before: &RepositoryState) -> Result<(), Error> {
         tree.make_folder(&folder)?;
     }
     let text = format!("{}\n", before.head);
-    tree.stage(&head, "HEAD.lock", &Version::of(text.as_bytes(), 0o644, false), text.as_bytes(), true)?;
-    tree.take_over(&head, "HEAD.lock")
+    tree.replace(&head, "HEAD.lock", 0o644, text.as_bytes())
 }
 
 /// The outcome of [`restore`], by the paths of the refs and files.
@@ -338,9 +335,7 @@ impl Restored {
                 self.refused.push((place, "it was changed since".to_owned()));
                 return Ok(());
             }
-            let (lock, bytes) = (format!("{}.lock", place.split().map_or("", |(_, name)| name)), bytes()?);
-            tree.stage(&place, &lock, &Version::of(&bytes, 0o644, false), &bytes, true)?;
-            tree.take_over(&place, &lock)?;
+            tree.replace(&place, &format!("{}.lock", place.name()), 0o644, &bytes()?)?;
             self.done.push(place);
             Ok::<(), Error>(())
         };
@@ -376,8 +371,7 @@ fn bring_back(settings: &Settings, tree: &Tree, repository: &Repository<'_>) -> 
         let path = from.join(&name);
         let bytes = fs::read(&path).map_err(|error| Error::unavailable(format!("{}: {error}", path.display())))?;
         tree.discard(&place, "tmp_pack_ken");
-        tree.stage(&place, "tmp_pack_ken", &Version::of(&bytes, 0o444, false), &bytes, true)?;
-        tree.take_over(&place, "tmp_pack_ken")?;
+        tree.replace(&place, "tmp_pack_ken", 0o444, &bytes)?;
     }
     Ok(())
 }

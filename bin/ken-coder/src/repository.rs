@@ -29,7 +29,7 @@ const MAX_LIST_BYTES: usize = 32 * 1024 * 1024;
 const TIMEOUT: Duration = Duration::from_secs(120);
 /// The maximum sizes of the files of a repository that ken reads itself, in bytes.
 const MAX_POINTER_BYTES: u64 = 4 * 1024;
-const MAX_CONFIG: u64 = 1024 * 1024;
+pub(crate) const MAX_CONFIG: u64 = 1024 * 1024;
 pub(crate) const MAX_INDEX: u64 = 512 * 1024 * 1024;
 
 /// The settings of the repository that ken's git gets too. They decide how files become objects, and can run nothing.
@@ -419,8 +419,7 @@ fn nearest(
 pub(crate) fn pointer(settings: &Settings, tree: &Tree, git: &RelPath) -> Result<Option<RelPath>, Error> {
     let node = tree.read(git, Links::Refuse, MAX_POINTER_BYTES)?.filter(|node| !node.version.link);
     let bytes = node.map(|node| node.bytes).unwrap_or_default();
-    let work = git.split().map(|(work, _)| work).unwrap_or_default();
-    Ok(bytes.strip_prefix(b"gitdir:").and_then(|path| led(settings, &work, path)))
+    Ok(bytes.strip_prefix(b"gitdir:").and_then(|path| led(settings, &git.around(), path)))
 }
 
 fn led(settings: &Settings, from: &RelPath, path: &[u8]) -> Option<RelPath> {
