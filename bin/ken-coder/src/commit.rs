@@ -5,7 +5,7 @@
 //! nothing is staged again, so what a file holds by then, and what a filter would make of it, has no effect.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::SystemTime;
 
 use ken_tool::Error;
@@ -18,7 +18,7 @@ use crate::change::record;
 use crate::confine::{Access, run_confined, with_tree};
 use crate::gate;
 use crate::git::{Printed, check_special_files};
-use crate::git_state::Repositories;
+use crate::git_state::{Repositories, file_names};
 use crate::journal::{Journal, Record};
 use crate::policy;
 use crate::preview::Preview;
@@ -97,7 +97,7 @@ impl Commit {
         repository.read(&GitCall { env: env.clone(), stdin: Some(&changed), with_filters, ..GitCall::new(&words) })?;
         // From here on no filter may run: git would call it again for a file that was changed just before.
         repository.write_config("")?;
-        Ok(repository.read(&GitCall { env, ..GitCall::new(&["write-tree"]) })?.text.trim().to_owned())
+        repository.line(&GitCall { env, ..GitCall::new(&["write-tree"]) })
     }
 
     /// Refuses files that a filter would change on their way into the commit, unless the operator names that filter. Then
@@ -236,7 +236,7 @@ impl Commit {
             env.flat_map(|role| [format!("GIT_{role}_NAME={name}"), format!("GIT_{role}_EMAIL={mail}")]).collect();
         let (write, message) = (vec![repository.common.clone()], self.text());
         let call = GitCall { env, write, stdin: Some(&message), ..GitCall::new(&words) };
-        let commit = repository.read(&call)?.text.trim().to_owned();
+        let commit = repository.line(&call)?;
         // The branch moves only if it is still where it was when the commit was shown.
         let old = staged.parent.clone().unwrap_or_else(|| "0".repeat(commit.len()));
         let (branch, first) = (repository.branch().unwrap_or("HEAD"), format!("commit: {}", self.first_line()));
@@ -268,13 +268,13 @@ fn difference(repository: &Repository<'_>, parent: Option<&str>, tree: &str) -> 
     let mut env = staging(repository);
     let empty =
         GitCall { env: env.clone(), stdin: Some(""), ..GitCall::new(&["hash-object", "-t", "tree", "-w", "--stdin"]) };
-    let empty = repository.read(&empty)?.text.trim().to_owned();
+    let empty = repository.line(&empty)?;
     // With an index, git would take the content from the work tree where it seems to be the same.
     env.push(format!("GIT_INDEX_FILE={}", repository.own("none").display()));
     let options = [("core.bare", "true"), ("attr.tree", empty.as_str())];
     env.extend(crate::network::git_variables(&options.map(|(name, value)| (name.to_owned(), value.to_owned()))));
     let words = ["diff-tree", "-r", "-p", "-M", "--full-index", "--no-color", "--no-ext-diff", "--no-textconv"];
-    let mut call = GitCall { env, without_work_tree: true, keep: MAX_DIFF_BYTES, ..GitCall::new(&words) };
+    let mut call = GitCall { env, keep: MAX_DIFF_BYTES, ..GitCall::without_work_tree(&words) };
     call.words.extend([parent.unwrap_or(&empty).to_owned(), tree.to_owned()]);
     let output = repository.read(&call)?;
     Ok((output.text, output.bytes))
@@ -287,15 +287,11 @@ fn filter_config(filter: &str, command: &str) -> String {
 
 /// Returns the places of the objects in a folder `objects`, such as `objects/ab/cdef…`.
 fn loose_objects(folder: &Path) -> Vec<RelPath> {
-    let names = |folder: PathBuf| {
-        let entries = fs::read_dir(folder).into_iter().flatten().flatten();
-        let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
-        names.filter(|name| name.bytes().all(|byte| byte.is_ascii_hexdigit())).collect::<Vec<_>>()
-    };
-    let folders = names(folder.to_owned()).into_iter().filter(|name| name.len() == 2);
-    let places = folders.flat_map(|first| {
+    let names =
+        |folder: &Path| file_names(folder).into_iter().filter(|name| name.bytes().all(|byte| byte.is_ascii_hexdigit()));
+    let places = names(folder).filter(|name| name.len() == 2).flat_map(|first| {
         let place = RelPath::default().join("objects").join(&first);
-        names(folder.join(first)).into_iter().map(move |rest| place.join(&rest))
+        names(&folder.join(first)).map(move |rest| place.join(&rest))
     });
     places.collect()
 }

@@ -134,8 +134,7 @@ fn find(settings: &Settings, tree: &Tree, scope: &[RelPath]) -> Result<Vec<RelPa
             found.push(folder.clone());
             continue;
         }
-        let names = fs::read_dir(settings.root.join(folder.as_str())).into_iter().flatten().flatten();
-        let names = names.filter_map(|entry| Some(folder.join(entry.file_name().to_str()?)));
+        let names = file_names(&settings.root.join(folder.as_str())).into_iter().map(|name| folder.join(&name));
         found.extend(names.filter(|place| RelPath::parse(place.as_str()).is_ok()));
     }
     found.retain(is_repository);
@@ -158,14 +157,15 @@ impl RepositoryState {
 /// Returns the state of a repository, and the entries of its index. Git works without a work tree here, because it would read the
 /// attributes there, and a FIFO of that name would stop it.
 pub(crate) fn state(settings: &Settings, repository: &Repository<'_>) -> Result<(RepositoryState, String), Error> {
-    let git = |words: &[&str]| GitCall { without_work_tree: true, ..GitCall::new(words) };
-    let refs = repository
-        .list(git(&["for-each-ref", "--format=%(objectname) %(refname)%(if)%(symref)%(then) symbolic%(end)"]))?;
+    let refs = repository.list(GitCall::without_work_tree(&[
+        "for-each-ref",
+        "--format=%(objectname) %(refname)%(if)%(symref)%(then) symbolic%(end)",
+    ]))?;
     let refs = refs
         .lines()
         .filter_map(|line| line.split_once(' '))
         .filter(|(_, name)| !name.starts_with("refs/remotes/") && !name.ends_with(" symbolic"));
-    let staged = repository.list(git(&["ls-files", "-z", "--stage"]))?;
+    let staged = repository.list(GitCall::without_work_tree(&["ls-files", "-z", "--stage"]))?;
     let index = with_tree(settings, Access::Read, |tree| tree.read(&repository.index(), Links::Refuse, MAX_INDEX))?;
     let state = RepositoryState {
         repo: repository.work.clone(),
@@ -182,7 +182,7 @@ pub(crate) fn state(settings: &Settings, repository: &Repository<'_>) -> Result<
 fn tracked(repository: &Repository<'_>, staged: &str) -> Result<BTreeSet<RelPath>, Error> {
     let words = ["ls-tree", "-r", "-z", "--name-only", "HEAD"];
     // Without a commit there is no `HEAD`, which is no error.
-    let listed = match repository.list(GitCall { without_work_tree: true, ..GitCall::new(&words) }) {
+    let listed = match repository.list(GitCall::without_work_tree(&words)) {
         Err(_) if repository.commit("HEAD")?.is_none() => String::new(),
         listed => listed?,
     };
@@ -214,7 +214,7 @@ fn keep_objects(settings: &Settings, journal: &Journal, state: &RepositoryState)
     let words = ["rev-list", "--objects", "--all", "--reflog", "--indexed-objects", "--ignore-missing", "--stdin"];
     let wanted: String = state.tips().into_iter().map(|tip| format!("{tip}\n")).collect();
     let stdin = wanted + &excluded;
-    let listed = repository.list(GitCall { stdin: Some(&stdin), without_work_tree: true, ..GitCall::new(&words) })?;
+    let listed = repository.list(GitCall { stdin: Some(&stdin), ..GitCall::without_work_tree(&words) })?;
     let ids: String = listed.lines().filter_map(|line| line.split(' ').next()).map(|id| format!("{id}\n")).collect();
     if !ids.is_empty() {
         let base = repository.own("kept").display().to_string();
@@ -222,8 +222,8 @@ fn keep_objects(settings: &Settings, journal: &Journal, state: &RepositoryState)
         fs::create_dir_all(&objects).map_err(failed)?;
         let env = repository.with_objects_in(&objects.display().to_string());
         let words = ["pack-objects", "-q", &base];
-        let call = GitCall { env, stdin: Some(&ids), without_work_tree: true, ..GitCall::new(&words) };
-        let name = repository.read(&call)?.text.trim().to_owned();
+        let call = GitCall { env, stdin: Some(&ids), ..GitCall::without_work_tree(&words) };
+        let name = repository.line(&call)?;
         for end in ["idx", "pack"] {
             let (from, to) = (repository.own(&format!("kept-{name}.{end}")), folder.join(format!("pack-{name}.{end}")));
             fs::copy(from, &to).and_then(|_| fs::File::open(&to)?.sync_all()).map_err(failed)?;
@@ -352,7 +352,7 @@ impl Restored {
 /// Whether the repository has everything that these commits lead to.
 fn is_connected(repository: &Repository<'_>, commits: &str) -> Result<bool, Error> {
     let words = ["rev-list", "--quiet", "--objects", "--stdin"];
-    let call = GitCall { stdin: Some(commits), without_work_tree: true, ..GitCall::new(&words) };
+    let call = GitCall { stdin: Some(commits), ..GitCall::without_work_tree(&words) };
     Ok(repository.run(&call)?.status == 0)
 }
 
@@ -376,7 +376,8 @@ fn bring_back(settings: &Settings, tree: &Tree, repository: &Repository<'_>) -> 
     Ok(())
 }
 
-fn file_names(folder: &Path) -> Vec<String> {
+/// Returns the names in a folder that are UTF-8; none if it cannot be read.
+pub(crate) fn file_names(folder: &Path) -> Vec<String> {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
     entries.filter_map(|entry| entry.file_name().into_string().ok()).collect()
 }

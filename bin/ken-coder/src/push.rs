@@ -77,9 +77,7 @@ impl Push {
             }
         }
     }
-}
 
-impl Push {
     fn preview_of(&self, settings: &Settings, target: &Target<'_>) -> Result<Preview, Error> {
         let Target { repository, url, remote, branch, commit } = target;
         let (here, there) = (format!("refs/heads/{branch}"), format!("--remotes={}", self.remote_name()));
@@ -139,8 +137,7 @@ impl Target<'_> {
             &refspec,
         ];
         let call = GitCall { network: Some(network), env: git_variables(&options), ..GitCall::new(&words) };
-        let output = self.repository.read(&call)?;
-        Ok(format!("{}{}", output.errors, output.text))
+        Ok(self.repository.read(&call)?.all())
     }
 
     /// Pushes to a folder without git's protocol, whose other end (git-receive-pack) is a program that works with the
@@ -168,7 +165,7 @@ impl Target<'_> {
         let env = self.repository.with_objects_in(&objects);
         let words = ["pack-objects", "--revs", "-q", &base];
         let write = vec![there.common.clone()];
-        let call = GitCall { stdin: Some(&wanted), write, env, without_work_tree: true, ..GitCall::new(&words) };
+        let call = GitCall { stdin: Some(&wanted), write, env, ..GitCall::without_work_tree(&words) };
         self.repository.read(&call)?;
         let was = old.unwrap_or_else(|| "0".repeat(self.commit.len()));
         there.update_refs(&["-m", "push", &name, &self.commit, &was], None)?;
