@@ -7,7 +7,7 @@ use std::time::Duration;
 use ken_tool::{Answer, Error, Verdict};
 use ken_types::ops::tools::Risk;
 use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::call::Operation;
 use crate::change::record;
@@ -17,8 +17,8 @@ use crate::git_guard::GitFolders;
 use crate::git_state::Repositories;
 use crate::inputs::Inputs;
 use crate::journal::{GitChange, Journal, Record};
-use crate::network::{Network, git_variables};
-use crate::policy::{self, Approval, CommandLine, CommandRequirement};
+use crate::network::{Network, describe, git_variables};
+use crate::policy::{self, Approval, CommandLine, CommandRequirement, Requirement};
 use crate::preview::Preview;
 use crate::rel_path::{RelPath, shortened};
 use crate::repository::config_values;
@@ -120,69 +120,84 @@ impl Operation for Run {
     type Answer = RunResult;
 
     fn preview(&self, settings: &Settings) -> Result<Preview, Error> {
-        let scope = settings.layout.scope(&self.cwd);
-        let is_read_only = policy::of_command(settings, &self.line(settings, &self.argv()?), &scope).is_read_only;
-        let mounts = is_read_only || self.can_protect_git(settings)?;
-        let preview = with_tree(settings, Access::Read, |tree| self.preview_in(settings, tree, mounts))?;
-        Ok(if is_read_only { preview } else { preview.with_left_out(not_undoable(settings, &scope)?) })
+        let terms = self.terms(settings)?;
+        let mounts = self.can_protect_git(settings, terms.is_read_only)?;
+        let preview = with_tree(settings, Access::Read, |tree| self.preview_in(settings, tree, &terms, mounts))?;
+        Ok(if terms.is_read_only { preview } else { preview.with_left_out(not_undoable(settings, &terms.write)?) })
     }
 
     fn run(&self, settings: &Settings) -> Result<RunResult, Error> {
-        let argv = self.argv()?;
-        let scope = settings.layout.scope(&self.cwd);
-        let allowed = policy::of_command(settings, &self.line(settings, &argv), &scope);
-        let write = if allowed.is_read_only { &[][..] } else { &scope };
-        let network = self.network(settings)?;
-        let mounts = allowed.is_read_only || self.can_protect_git(settings)?;
-        let timeout = self.timeout(settings, &argv, allowed.is_read_only)?;
+        let terms = self.terms(settings)?;
+        let mounts = self.can_protect_git(settings, terms.is_read_only)?;
+        let network = terms.network.clone();
         let job = Job {
-            argv,
+            argv: terms.argv.clone(),
             cwd: &self.cwd,
-            write,
+            write: &terms.write,
             protects_git: mounts,
             env: network.as_ref().map(|network| git_variables(&network.git_options())).unwrap_or_default(),
             stdin: self.stdin.as_deref(),
             network,
-            timeout,
+            timeout: terms.timeout,
             keep: self.max_bytes.unwrap_or(OUTPUT_BYTES).min(MAX_OUTPUT_BYTES),
             own: None,
         };
         journaled(settings, Self::COMMAND, &job, |tree| {
-            gate::pass(settings, &self.preview_in(settings, tree, mounts)?).map(drop)
+            gate::pass(settings, &self.preview_in(settings, tree, &terms, mounts)?).map(drop)
         })
     }
 }
 
+/// What a call comes to by the settings alone, whatever is in the files.
+struct Terms<'a> {
+    argv: Vec<String>,
+    verdict: Requirement,
+    is_read_only: bool,
+    /// The folders that it can change.
+    write: Vec<RelPath>,
+    network: Option<Network<'a>>,
+    timeout: Duration,
+}
+
 impl Run {
-    /// Whether the sandbox can keep a command from changing what git runs.
-    fn can_protect_git(&self, settings: &Settings) -> Result<bool, Error> {
+    fn terms<'a>(&self, settings: &'a Settings) -> Result<Terms<'a>, Error> {
+        let argv = self.argv()?;
+        let scope = settings.layout.scope(&self.cwd);
+        let line = self.line(settings, &argv);
+        let CommandRequirement { verdict, is_read_only } = policy::of_command(settings, &line, &scope);
+        let timeout = self.timeout(settings, &line, is_read_only)?;
+        let network = self.network.then(|| Network::of(settings, &self.cwd)).transpose()?;
+        let write = if is_read_only { Vec::new() } else { scope };
+        Ok(Terms { argv, verdict, is_read_only, write, network, timeout })
+    }
+
+    /// Whether the sandbox can keep a command from changing what git runs. One that only reads cannot change it.
+    fn can_protect_git(&self, settings: &Settings, is_read_only: bool) -> Result<bool, Error> {
+        if is_read_only {
+            return Ok(true);
+        }
         // Without the folder, or without the kernel's help, that is what the caller is told.
         with_tree(settings, Access::Read, |tree| tree.folder(&self.cwd).map(drop))?;
         Ok(Walls::find()?.mounts)
     }
 
     /// `mounts` tells whether git can be protected from the command.
-    fn preview_in(&self, settings: &Settings, tree: &Tree, mounts: bool) -> Result<Preview, Error> {
-        let argv = self.argv()?;
+    fn preview_in(&self, settings: &Settings, tree: &Tree, terms: &Terms<'_>, mounts: bool) -> Result<Preview, Error> {
+        let Terms { argv, is_read_only, write, network, .. } = terms;
+        let (is_read_only, network, mut verdict) = (*is_read_only, network.as_ref(), terms.verdict.clone());
         tree.folder(&self.cwd)?;
-        let scope = settings.layout.scope(&self.cwd);
-        let CommandRequirement { mut verdict, is_read_only } =
-            policy::of_command(settings, &self.line(settings, &argv), &scope);
         // A command that only reads executes none of the files that it names.
-        let inputs = if is_read_only { Inputs::default() } else { Inputs::of(settings, tree, &self.cwd, &argv)? };
+        let inputs = if is_read_only { Inputs::default() } else { Inputs::of(settings, tree, &self.cwd, argv)? };
         if !mounts && !is_read_only && verdict.approval == Approval::None {
             verdict = policy::with_approval(
                 "a rule names this command, but no mount can keep it from changing what git runs, so a person decides",
             );
         }
-        let network = self.network(settings)?;
-        let write = if is_read_only { &[][..] } else { &scope };
-        let timeout = self.timeout(settings, &argv, is_read_only)?.as_secs_f64();
         let can_change: Vec<String> = write.iter().map(|folder| settings.shown(folder)).collect();
-        let action = json!({"argv": argv, "cwd": settings.shown(&self.cwd), "timeoutSeconds": timeout,
-            "stdin": self.stdin, "canChange": can_change, "network": network.as_ref().map_or(Value::Bool(false), Network::describe),
-            "compared": listed(&inputs.files), "changedUnseen": listed(&inputs.unseen)});
-        let risk = match (is_read_only, is_like_shell(&argv, self.stdin.as_deref()), &network) {
+        let action = json!({"argv": argv, "cwd": settings.shown(&self.cwd),
+            "timeoutSeconds": terms.timeout.as_secs_f64(), "stdin": self.stdin, "canChange": can_change,
+            "network": describe(network), "compared": listed(&inputs.files), "changedUnseen": listed(&inputs.unseen)});
+        let risk = match (is_read_only, is_like_shell(argv, self.stdin.as_deref()), network) {
             (true, ..) => Risk::Low,
             (false, false, None) => Risk::Medium,
             _ => Risk::High,
@@ -193,10 +208,10 @@ impl Run {
             settings,
             verdict,
             "shell.execute",
-            (self.summary(&argv), &target, risk),
+            (self.summary(argv), &target, risk),
             action,
             None,
-            (&sandbox::profile(settings, write, network.as_ref()), &state),
+            (&sandbox::profile(settings, write, network), &state),
         ))
     }
 
@@ -239,13 +254,9 @@ impl Run {
         CommandLine { argv, stdin, cwd: &self.cwd, has_network: self.network, is_path_safe }
     }
 
-    fn network<'a>(&self, settings: &'a Settings) -> Result<Option<Network<'a>>, Error> {
-        self.network.then(|| Network::of(settings, &self.cwd)).transpose()
-    }
-
-    fn timeout(&self, settings: &Settings, argv: &[String], is_read_only: bool) -> Result<Duration, Error> {
+    fn timeout(&self, settings: &Settings, line: &CommandLine<'_>, is_read_only: bool) -> Result<Duration, Error> {
         let seconds = self.timeout_seconds.unwrap_or(TIMEOUT);
-        let is_unapproved = is_read_only && !policy::is_listed(settings, &self.line(settings, argv));
+        let is_unapproved = is_read_only && !policy::is_listed(settings, line);
         let most = if is_unapproved { MAX_UNAPPROVED_TIMEOUT } else { MAX_TIMEOUT };
         if seconds > 0.0 && seconds <= MAX_TIMEOUT {
             Ok(Duration::from_secs_f64(seconds.min(most)))
@@ -446,10 +457,7 @@ fn result(job: &Job<'_>, ended: Ended) -> RunResult {
 
 impl Answer for RunResult {
     fn verdict(&self) -> Verdict {
-        match self.status {
-            0 => Verdict::Positive,
-            _ => Verdict::Negative,
-        }
+        (self.status == 0).into()
     }
 
     fn summary(&self, _: bool, to: &mut dyn fmt::Write) -> fmt::Result {
@@ -547,6 +555,8 @@ impl Operation for Test {
 mod tests {
     #![allow(clippy::unwrap_used)]
 
+    use serde_json::Value;
+
     use super::*;
 
     #[test]
@@ -602,7 +612,8 @@ mod tests {
         ] {
             let run = json!({"argv": ["cat", "x"], "cwd": folder, "timeoutSeconds": seconds});
             let run: Run = serde_json::from_value(run).unwrap();
-            let timeout = run.timeout(&settings, &run.argv().unwrap(), is_read_only).ok();
+            let argv = run.argv().unwrap();
+            let timeout = run.timeout(&settings, &run.line(&settings, &argv), is_read_only).ok();
             assert_eq!(timeout, expected.map(Duration::from_secs_f64), "{folder} {is_read_only} {seconds:?}");
         }
     }

@@ -273,7 +273,7 @@ fn restoring_change(tree: &Tree, journal: &Kept, path: &RelPath, span: &FileChan
 
 impl Answer for UndoResult {
     fn verdict(&self) -> Verdict {
-        if self.refused.is_empty() { Verdict::Positive } else { Verdict::Negative }
+        self.refused.is_empty().into()
     }
 
     fn summary(&self, _: bool, to: &mut dyn fmt::Write) -> fmt::Result {
