@@ -93,7 +93,6 @@ fn only_a_rule_of_the_operator_frees_a_change() {
 
 #[test]
 fn a_command_asks_unless_it_only_looks_or_is_named_by_a_rule() {
-    crate::common::sandbox_is_built();
     let home = Home::with(RULES);
     home.put("repos/tools/Makefile", "test:\n");
     home.put("repos/plain/a", "x");
@@ -275,7 +274,6 @@ fn what_nobody_saw_is_shown_and_compared() {
 /// ken-tools gets the fingerprint of what is about to happen, and without its answer nothing happens.
 #[test]
 fn a_call_that_is_not_let_go_on_does_nothing() {
-    crate::common::sandbox_is_built();
     let home = Home::new();
     home.put("repos/site/a", "one\n");
     let edit = json!({"path": "repos/site/a", "old": "one", "new": "two"});
