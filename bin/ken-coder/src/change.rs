@@ -20,31 +20,6 @@ pub(crate) const MAX_FILES: usize = 2_000;
 /// system once.
 const MAX_SINGLE_SYNCS: usize = 16;
 
-/// The content and the permissions that a file gets.
-#[derive(Debug, Clone)]
-pub(crate) struct Target {
-    pub(crate) version: Version,
-    pub(crate) content: Content,
-}
-
-#[derive(Debug, Clone)]
-pub(crate) enum Content {
-    Bytes(Vec<u8>),
-    /// The content that the journal stores under the digest of the version.
-    Stored,
-}
-
-#[derive(Debug, Clone)]
-pub(crate) struct Change {
-    /// `None` if the file does not exist.
-    pub(crate) before: Option<Version>,
-    /// `None` if the file is removed.
-    pub(crate) after: Option<Target>,
-}
-
-/// The files of a change, by path.
-pub(crate) type Changes = BTreeMap<RelPath, Change>;
-
 /// The files of a change while its edits are applied one after the other. Each file is held in its original state and
 /// in its state after the edits so far.
 #[derive(Debug)]
@@ -123,16 +98,11 @@ impl<'a> Plan<'a> {
         self.pairs().map(entry).collect()
     }
 
-    pub(crate) fn changes(self) -> Changes {
-        let changed = |(before, after): &(Option<Node>, Option<Node>)| version(before) != version(after);
-        let files = self.files.into_iter().filter(|(_, pair)| changed(pair));
-        files
-            .map(|(place, (before, after))| {
-                let after = after.map(|node| Target { version: node.version, content: Content::Bytes(node.bytes) });
-                let before = before.map(|node| node.version);
-                (place, Change { before, after })
-            })
-            .collect()
+    /// Returns what a file holds after the edits.
+    pub(crate) fn content(&self, place: &RelPath) -> Result<Cow<'_, [u8]>, Error> {
+        let after = self.files.get(place).and_then(|(_, after)| after.as_ref());
+        let node = after.ok_or_else(|| Error::internal("a file of the plan is missing"))?;
+        Ok(Cow::Borrowed(&node.bytes))
     }
 }
 
@@ -163,19 +133,21 @@ pub(crate) fn record(settings: &Settings, command: &str) -> Result<Record, Error
     })
 }
 
-/// Makes the change and returns its record. After an error, every file is as it was before, unless it could not be
+/// Returns what a file has to hold that gets this version.
+type Contents<'a> = dyn Fn(&RelPath, &Version) -> Result<Cow<'a, [u8]>, Error> + 'a;
+
+/// Changes the files of the record and returns it. After an error, every file is as it was before, unless it could not be
 /// restored.
-pub(crate) fn commit(tree: &Tree, journal: &Journal, mut record: Record, changes: &Changes) -> Result<Record, Error> {
-    let entry = |(path, change): (&RelPath, &Change)| Entry {
-        path: path.clone(),
-        before: change.before.clone(),
-        after: change.after.as_ref().map(|target| target.version.clone()),
-    };
-    record.files = changes.iter().map(entry).collect();
-    record.folders = missing_folders(tree, changes)?;
+pub(crate) fn commit(
+    tree: &Tree,
+    journal: &Journal,
+    mut record: Record,
+    contents: &Contents<'_>,
+) -> Result<Record, Error> {
+    record.folders = missing_folders(tree, &record.files)?;
     // On the disk before the first file changes: after a crash, the record says what is to be put back.
     journal.begin(&record)?;
-    match apply(tree, journal, &record, changes) {
+    match apply(tree, journal, &record, contents) {
         Ok(()) => {
             journal.end(&record)?;
             journal.prune_sometimes();
@@ -195,11 +167,11 @@ pub(crate) fn commit(tree: &Tree, journal: &Journal, mut record: Record, changes
 }
 
 /// Returns the folders that must be created for new files, parents first.
-fn missing_folders(tree: &Tree, changes: &Changes) -> Result<Vec<RelPath>, Error> {
+fn missing_folders(tree: &Tree, files: &[Entry]) -> Result<Vec<RelPath>, Error> {
     let around = |place: &RelPath| place.split().map(|(folder, _)| folder);
     let (mut seen, mut missing) = (BTreeSet::new(), BTreeSet::new());
-    for (place, _) in changes.iter().filter(|(_, change)| change.after.is_some()) {
-        let mut next = around(place);
+    for entry in files.iter().filter(|entry| entry.after.is_some()) {
+        let mut next = around(&entry.path);
         while let Some(folder) = next.filter(|folder| seen.insert(folder.clone())) {
             if tree.stat(&folder, Links::Refuse)?.is_some() {
                 break;
@@ -211,18 +183,15 @@ fn missing_folders(tree: &Tree, changes: &Changes) -> Result<Vec<RelPath>, Error
     Ok(missing.into_iter().collect())
 }
 
-fn apply(tree: &Tree, journal: &Journal, record: &Record, changes: &Changes) -> Result<(), Error> {
-    let alone = changes.len() <= MAX_SINGLE_SYNCS;
+fn apply(tree: &Tree, journal: &Journal, record: &Record, contents: &Contents<'_>) -> Result<(), Error> {
+    let alone = record.files.len() <= MAX_SINGLE_SYNCS;
     for folder in &record.folders {
         tree.make_folder(folder)?;
     }
-    for (place, change) in changes {
-        let Some(target) = &change.after else { continue };
-        let bytes = match &target.content {
-            Content::Bytes(bytes) => Cow::Borrowed(bytes.as_slice()),
-            Content::Stored => Cow::Owned(journal.content(&target.version.digest)?),
-        };
-        tree.stage(place, &staged(record, place), &target.version, &bytes, alone)?;
+    for Entry { path, after, .. } in &record.files {
+        if let Some(after) = after {
+            tree.stage(path, &staged(record, path), after, &contents(path, after)?, alone)?;
+        }
     }
     // All contents must be on disk before the first file is replaced. A single syncfs(2) is many times faster than
     // writing each file when it is renamed (auto_da_alloc of ext4(5)).
@@ -230,31 +199,30 @@ fn apply(tree: &Tree, journal: &Journal, record: &Record, changes: &Changes) -> 
         tree.sync();
     }
     let mut kept = Vec::new();
-    for (place, change) in changes {
-        let old = check(tree, place, change)?;
-        let staged = staged(record, place);
-        match (&old, &change.after) {
+    for Entry { path, before, after } in &record.files {
+        let old = check(tree, path, before.as_ref())?;
+        let staged = staged(record, path);
+        match (&old, after) {
             // Not a rename over it: the old file stays under the temporary name until the journal has it.
-            (Some(_), Some(_)) => tree.exchange(place, &staged)?,
-            (Some(_), None) => tree.set_aside(place, &staged)?,
-            (None, Some(_)) => tree.put(place, &staged)?,
+            (Some(_), Some(_)) => tree.exchange(path, &staged)?,
+            (Some(_), None) => tree.set_aside(path, &staged)?,
+            (None, Some(_)) => tree.put(path, &staged)?,
             (None, None) => {}
         }
         if let Some(old) = old {
-            kept.extend(journal.adopt(tree, place, &staged, &old)?);
+            kept.extend(journal.adopt(tree, path, &staged, &old)?);
         }
     }
     journal.sync(&kept)
 }
 
 /// Returns the file that will be replaced. Fails if somebody else has changed it since the change was planned.
-fn check(tree: &Tree, place: &RelPath, change: &Change) -> Result<Option<Node>, Error> {
+fn check(tree: &Tree, place: &RelPath, before: Option<&Version>) -> Result<Option<Node>, Error> {
     let now = tree.read(place, Links::Refuse, MAX_FILE)?;
-    if version(&now) == change.before.as_ref() { Ok(now) } else { Err(conflict_error(place)) }
-}
-
-fn conflict_error(place: &RelPath) -> Error {
-    Error::conflict(format!("{place} has changed meanwhile; nothing was changed")).at("/path")
+    if version(&now) == before {
+        return Ok(now);
+    }
+    Err(Error::conflict(format!("{place} has changed meanwhile; nothing was changed")).at("/path"))
 }
 
 /// Returns the temporary name of a file, which the new file has first and the old one afterwards. It depends only on
@@ -335,7 +303,6 @@ mod tests {
                 plan.set(&place(name), b"planned".to_vec(), None).unwrap();
             }
             plan.remove(&place("c")).unwrap();
-            let changes = plan.changes();
             // The last file of the change, so that the others are already replaced when it is looked at.
             match meanwhile {
                 Some(text) => std::fs::write(path("c"), text).unwrap(),
@@ -347,9 +314,10 @@ mod tests {
                 command: "apply".to_owned(),
                 root: root.clone(),
                 at: Timestamp::now().to_string(),
+                files: plan.entries(),
                 ..Record::default()
             };
-            let error = commit(&tree, &journal, record, &changes).unwrap_err();
+            let error = commit(&tree, &journal, record, &|place, _| plan.content(place)).unwrap_err();
             assert!(error.message.contains("has changed meanwhile"), "{error}");
             let text = |name: &str| std::fs::read_to_string(path(name)).unwrap();
             assert_eq!((text("a").as_str(), text("b").as_str()), ("old", "old"), "the others are put back");

@@ -7,16 +7,16 @@ use serde_json::{Value, json};
 
 use crate::call::Operation;
 use crate::command::recorded;
-use crate::confine::{Access, run_confined};
+use crate::confine::{Access, with_tree};
 use crate::git::Printed;
 use crate::network::{Remote, describe, git_variables, remote_of};
 use crate::policy::{self, Approval};
 use crate::preview::Preview;
 use crate::rel_path::{Layout, RelPath};
-use crate::repository::{GitCall, Repository, failed, run_without_repository};
+use crate::repository::{GitCall, Repository, own_folder, read_without_repository};
 use crate::sandbox;
 use crate::settings::Settings;
-use crate::tree::{Links, Tree};
+use crate::tree::Links;
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -39,7 +39,7 @@ impl Clone {
             return Err(Error::invalid("/url", "it is not the URL of a repository"));
         }
         let remote = remote_of(settings, &self.repo, &self.repo, "/url", &self.url)?;
-        let there = run_confined(settings, Access::Read, || Tree::open(settings)?.stat(&self.repo, Links::Refuse))?;
+        let there = with_tree(settings, Access::Read, |tree| tree.stat(&self.repo, Links::Refuse))?;
         match there {
             None => Ok(remote),
             Some(_) => Err(Error::conflict(format!("{} is there already", self.repo)).at("/repo")),
@@ -47,8 +47,7 @@ impl Clone {
     }
 
     fn fetch(&self, settings: &Settings, remote: &Remote<'_>) -> Result<String, Error> {
-        let own = tempfile::Builder::new().prefix("ken-git-").tempdir();
-        let own = own.map_err(|error| Error::unavailable(format!("a temporary folder for git: {error}")))?;
+        let own = own_folder()?;
         let bundle = own.path().join("clone.bundle").display().to_string();
         let mut words = GitCall::new(&["clone", "--template=", "--no-recurse-submodules"]).words;
         let mut env = remote.network().map(|network| git_variables(&network.git_options())).unwrap_or_default();
@@ -57,10 +56,7 @@ impl Clone {
             let there = Repository::open(settings, folder)?;
             let source = there.own("clone.bundle");
             let path = source.display().to_string();
-            there.read(&GitCall {
-                without_work_tree: true,
-                ..GitCall::new(&["bundle", "create", "-q", &path, "--all", "HEAD"])
-            })?;
+            there.read(&GitCall::without_work_tree(&["bundle", "create", "-q", &path, "--all", "HEAD"]))?;
             std::fs::copy(source, &bundle).map_err(|error| Error::unavailable(format!("the bundle: {error}")))?;
             env.push("GIT_ALLOW_PROTOCOL=file".to_owned());
             words.extend(["--".to_owned(), bundle.clone()]);
@@ -70,26 +66,15 @@ impl Clone {
         words.push(".".to_owned());
         let network = remote.network().cloned();
         let write = vec![self.repo.clone()];
-        let cloned = self.git(
-            settings,
-            own.path(),
-            &GitCall { words, env, network, write: write.clone(), ..GitCall::default() },
-        )?;
+        let call = GitCall { words, env, network, write: write.clone(), ..GitCall::default() };
+        let cloned = read_without_repository(settings, &self.repo, own.path(), &call)?.all();
         if remote.folder().is_some() {
             // The configuration is still the one that git has just written.
             let words = ["config", "--file", ".git/config", "remote.origin.url", &self.url];
-            self.git(settings, own.path(), &GitCall { write, ..GitCall::new(&words) })?;
+            let call = GitCall { write, ..GitCall::new(&words) };
+            read_without_repository(settings, &self.repo, own.path(), &call)?;
         }
         Ok(cloned.replace(&bundle, &self.url))
-    }
-
-    fn git(&self, settings: &Settings, own: &std::path::Path, call: &GitCall<'_>) -> Result<String, Error> {
-        let output = run_without_repository(settings, &self.repo, own, call)?;
-        let text = format!("{}{}", output.errors, output.text);
-        match output.status {
-            0 => Ok(text),
-            status => Err(failed(&self.repo, status, &text)),
-        }
     }
 }
 
@@ -116,14 +101,14 @@ impl Operation for Clone {
         }
         let remote = self.check(settings)?;
         // The folder must exist before the sandbox can be given access to it.
-        run_confined(settings, Access::Write, || Tree::open(settings)?.make_folder(&self.repo))?;
+        with_tree(settings, Access::Write, |tree| tree.make_folder(&self.repo))?;
         let scope = std::slice::from_ref(&self.repo);
         let cloned =
             recorded(settings, Self::COMMAND, (&self.repo, scope), |_| Ok(()), |_| self.fetch(settings, &remote));
         if cloned.is_err() {
             // After a failed clone, git leaves the folder empty.
-            let _ = run_confined(settings, Access::Write, || {
-                Tree::open(settings)?.remove_folder(&self.repo);
+            let _ = with_tree(settings, Access::Write, |tree| {
+                tree.remove_folder(&self.repo);
                 Ok(())
             });
         }

@@ -7,18 +7,18 @@ use std::time::Duration;
 use ken_tool::{Answer, Error, Verdict};
 use ken_types::ops::tools::Risk;
 use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::call::Operation;
 use crate::change::record;
-use crate::confine::{Access, run_confined};
+use crate::confine::{Access, run_confined, with_tree};
 use crate::gate;
 use crate::git_guard::GitFolders;
 use crate::git_state::Repositories;
 use crate::inputs::Inputs;
 use crate::journal::{GitChange, Journal, Record};
-use crate::network::{Network, git_variables};
-use crate::policy::{self, Approval, CommandLine, CommandRequirement};
+use crate::network::{Network, describe, git_variables};
+use crate::policy::{self, Approval, CommandLine, CommandRequirement, Requirement};
 use crate::preview::Preview;
 use crate::rel_path::{RelPath, shortened};
 use crate::repository::config_values;
@@ -120,70 +120,84 @@ impl Operation for Run {
     type Answer = RunResult;
 
     fn preview(&self, settings: &Settings) -> Result<Preview, Error> {
-        let scope = settings.layout.scope(&self.cwd);
-        let is_read_only = policy::of_command(settings, &self.line(settings, &self.argv()?), &scope).is_read_only;
-        let mounts = is_read_only || self.can_protect_git(settings)?;
-        let preview =
-            run_confined(settings, Access::Read, || self.preview_in(settings, &Tree::open(settings)?, mounts))?;
-        Ok(if is_read_only { preview } else { preview.with_left_out(not_undoable(settings, &scope)?) })
+        let terms = self.terms(settings)?;
+        let mounts = self.can_protect_git(settings, terms.is_read_only)?;
+        let preview = with_tree(settings, Access::Read, |tree| self.preview_in(settings, tree, &terms, mounts))?;
+        Ok(if terms.is_read_only { preview } else { preview.with_left_out(not_undoable(settings, &terms.write)?) })
     }
 
     fn run(&self, settings: &Settings) -> Result<RunResult, Error> {
-        let argv = self.argv()?;
-        let scope = settings.layout.scope(&self.cwd);
-        let allowed = policy::of_command(settings, &self.line(settings, &argv), &scope);
-        let write = if allowed.is_read_only { &[][..] } else { &scope };
-        let network = self.network(settings)?;
-        let mounts = allowed.is_read_only || self.can_protect_git(settings)?;
-        let timeout = self.timeout(settings, &argv, allowed.is_read_only)?;
+        let terms = self.terms(settings)?;
+        let mounts = self.can_protect_git(settings, terms.is_read_only)?;
+        let network = terms.network.clone();
         let job = Job {
-            argv,
+            argv: terms.argv.clone(),
             cwd: &self.cwd,
-            write,
+            write: &terms.write,
             protects_git: mounts,
             env: network.as_ref().map(|network| git_variables(&network.git_options())).unwrap_or_default(),
             stdin: self.stdin.as_deref(),
             network,
-            timeout,
+            timeout: terms.timeout,
             keep: self.max_bytes.unwrap_or(OUTPUT_BYTES).min(MAX_OUTPUT_BYTES),
             own: None,
         };
         journaled(settings, Self::COMMAND, &job, |tree| {
-            gate::pass(settings, &self.preview_in(settings, tree, mounts)?).map(drop)
+            gate::pass(settings, &self.preview_in(settings, tree, &terms, mounts)?).map(drop)
         })
     }
 }
 
+/// What a call comes to by the settings alone, whatever is in the files.
+struct Terms<'a> {
+    argv: Vec<String>,
+    verdict: Requirement,
+    is_read_only: bool,
+    /// The folders that it can change.
+    write: Vec<RelPath>,
+    network: Option<Network<'a>>,
+    timeout: Duration,
+}
+
 impl Run {
-    /// Whether the sandbox can keep a command from changing what git runs.
-    fn can_protect_git(&self, settings: &Settings) -> Result<bool, Error> {
+    fn terms<'a>(&self, settings: &'a Settings) -> Result<Terms<'a>, Error> {
+        let argv = self.argv()?;
+        let scope = settings.layout.scope(&self.cwd);
+        let line = self.line(settings, &argv);
+        let CommandRequirement { verdict, is_read_only } = policy::of_command(settings, &line, &scope);
+        let timeout = self.timeout(settings, &line, is_read_only)?;
+        let network = self.network.then(|| Network::of(settings, &self.cwd)).transpose()?;
+        let write = if is_read_only { Vec::new() } else { scope };
+        Ok(Terms { argv, verdict, is_read_only, write, network, timeout })
+    }
+
+    /// Whether the sandbox can keep a command from changing what git runs. One that only reads cannot change it.
+    fn can_protect_git(&self, settings: &Settings, is_read_only: bool) -> Result<bool, Error> {
+        if is_read_only {
+            return Ok(true);
+        }
         // Without the folder, or without the kernel's help, that is what the caller is told.
-        run_confined(settings, Access::Read, || Tree::open(settings)?.folder(&self.cwd).map(drop))?;
+        with_tree(settings, Access::Read, |tree| tree.folder(&self.cwd).map(drop))?;
         Ok(Walls::find()?.mounts)
     }
 
     /// `mounts` tells whether git can be protected from the command.
-    fn preview_in(&self, settings: &Settings, tree: &Tree, mounts: bool) -> Result<Preview, Error> {
-        let argv = self.argv()?;
+    fn preview_in(&self, settings: &Settings, tree: &Tree, terms: &Terms<'_>, mounts: bool) -> Result<Preview, Error> {
+        let Terms { argv, is_read_only, write, network, .. } = terms;
+        let (is_read_only, network, mut verdict) = (*is_read_only, network.as_ref(), terms.verdict.clone());
         tree.folder(&self.cwd)?;
-        let scope = settings.layout.scope(&self.cwd);
-        let CommandRequirement { mut verdict, is_read_only } =
-            policy::of_command(settings, &self.line(settings, &argv), &scope);
         // A command that only reads executes none of the files that it names.
-        let inputs = if is_read_only { Inputs::default() } else { Inputs::of(settings, tree, &self.cwd, &argv)? };
+        let inputs = if is_read_only { Inputs::default() } else { Inputs::of(settings, tree, &self.cwd, argv)? };
         if !mounts && !is_read_only && verdict.approval == Approval::None {
             verdict = policy::with_approval(
                 "a rule names this command, but no mount can keep it from changing what git runs, so a person decides",
             );
         }
-        let network = self.network(settings)?;
-        let write = if is_read_only { &[][..] } else { &scope };
-        let timeout = self.timeout(settings, &argv, is_read_only)?.as_secs_f64();
         let can_change: Vec<String> = write.iter().map(|folder| settings.shown(folder)).collect();
-        let action = json!({"argv": argv, "cwd": settings.shown(&self.cwd), "timeoutSeconds": timeout,
-            "stdin": self.stdin, "canChange": can_change, "network": network.as_ref().map_or(Value::Bool(false), Network::describe),
-            "compared": listed(&inputs.files), "changedUnseen": listed(&inputs.unseen)});
-        let risk = match (is_read_only, is_like_shell(&argv, self.stdin.as_deref()), &network) {
+        let action = json!({"argv": argv, "cwd": settings.shown(&self.cwd),
+            "timeoutSeconds": terms.timeout.as_secs_f64(), "stdin": self.stdin, "canChange": can_change,
+            "network": describe(network), "compared": listed(&inputs.files), "changedUnseen": listed(&inputs.unseen)});
+        let risk = match (is_read_only, is_like_shell(argv, self.stdin.as_deref()), network) {
             (true, ..) => Risk::Low,
             (false, false, None) => Risk::Medium,
             _ => Risk::High,
@@ -194,10 +208,10 @@ impl Run {
             settings,
             verdict,
             "shell.execute",
-            (self.summary(&argv), &target, risk),
+            (self.summary(argv), &target, risk),
             action,
             None,
-            (&sandbox::profile(settings, write, network.as_ref()), &state),
+            (&sandbox::profile(settings, write, network), &state),
         ))
     }
 
@@ -240,13 +254,9 @@ impl Run {
         CommandLine { argv, stdin, cwd: &self.cwd, has_network: self.network, is_path_safe }
     }
 
-    fn network<'a>(&self, settings: &'a Settings) -> Result<Option<Network<'a>>, Error> {
-        self.network.then(|| Network::of(settings, &self.cwd)).transpose()
-    }
-
-    fn timeout(&self, settings: &Settings, argv: &[String], is_read_only: bool) -> Result<Duration, Error> {
+    fn timeout(&self, settings: &Settings, line: &CommandLine<'_>, is_read_only: bool) -> Result<Duration, Error> {
         let seconds = self.timeout_seconds.unwrap_or(TIMEOUT);
-        let is_unapproved = is_read_only && !policy::is_listed(settings, &self.line(settings, argv));
+        let is_unapproved = is_read_only && !policy::is_listed(settings, line);
         let most = if is_unapproved { MAX_UNAPPROVED_TIMEOUT } else { MAX_TIMEOUT };
         if seconds > 0.0 && seconds <= MAX_TIMEOUT {
             Ok(Duration::from_secs_f64(seconds.min(most)))
@@ -259,7 +269,7 @@ impl Run {
 /// Returns what undo could not restore after a command that can change these folders, as lines for people.
 fn not_undoable(settings: &Settings, write: &[RelPath]) -> Result<Vec<String>, Error> {
     let repositories = Repositories::read(settings, write)?;
-    let mut lines = run_confined(settings, Access::Read, || left_out(settings, write, &repositories.tracked))?;
+    let mut lines = with_tree(settings, Access::Read, |tree| left_out(settings, tree, write, &repositories.tracked))?;
     lines.extend(repositories.unreadable);
     Ok(lines)
 }
@@ -294,16 +304,14 @@ impl Open {
     fn disarm(&self, settings: &Settings) -> Result<Vec<RelPath>, Error> {
         let Open { journal, record, guard, .. } = self;
         let scope = record.scope.as_slice();
-        let configs = run_confined(settings, Access::Write, || {
-            let tree = Tree::open(settings)?;
-            guard.uncover(settings, &tree, scope);
-            Ok(guard.new_configs(settings, &tree, scope))
+        let configs = with_tree(settings, Access::Write, |tree| {
+            guard.uncover(settings, tree, scope);
+            Ok(guard.new_configs(settings, tree, scope))
         })?;
         let values = |text: Vec<u8>| Some((text.clone(), config_values(settings, scope.first()?, &text).ok()?));
         let parsed = configs.into_iter().filter_map(values).collect();
-        run_confined(settings, Access::Write, || {
-            let tree = Tree::open(settings)?;
-            Ok(guard.put_back(settings, &tree, journal, (scope, &record.guarded), &parsed))
+        with_tree(settings, Access::Write, |tree| {
+            Ok(guard.put_back(settings, tree, journal, (scope, &record.guarded), &parsed))
         })
     }
 }
@@ -317,7 +325,7 @@ fn journaled(
     check: impl FnOnce(&Tree) -> Result<(), Error> + Send,
 ) -> Result<RunResult, Error> {
     if job.write.is_empty() {
-        run_confined(settings, Access::Read, || check(&Tree::open(settings)?))?;
+        with_tree(settings, Access::Read, check)?;
         return Ok(result(job, sandbox::run(settings, job)?));
     }
     let (ended, changes) = recorded(settings, command, (job.cwd, job.write), check, |open| {
@@ -372,19 +380,18 @@ pub(crate) fn recorded<T>(
     let journal = run_confined(settings, Access::Write, || locked(settings))?;
     let mut repositories = Repositories::read(settings, scope)?;
     repositories.keep(settings, &journal)?;
-    let open = run_confined(settings, Access::Write, || {
-        check(&Tree::open(settings)?)?;
-        begin(settings, journal, command, (cwd, scope), &repositories)
+    let open = with_tree(settings, Access::Write, |tree| {
+        check(tree)?;
+        begin(settings, tree, journal, command, (cwd, scope), &repositories)
     })?;
     let not_undone = std::mem::take(&mut repositories.unreadable);
     let done = work(&open);
     // Before anybody's git runs here again.
     let disarmed = open.disarm(settings)?;
     let git = repositories.changes(settings, scope)?;
-    let recorded = run_confined(settings, Access::Write, || {
+    let recorded = with_tree(settings, Access::Write, |tree| {
         let Open { journal, granted, snapshot, mut record, .. } = open;
-        let tree = Tree::open(settings)?;
-        let found = snapshot.changes(settings, &tree, &record.scope);
+        let found = snapshot.changes(settings, tree, &record.scope);
         (record.files, record.folders, record.git) = (found.files.clone(), found.folders.clone(), git);
         record.patterns.clear();
         record.guarded.clear();
@@ -396,7 +403,7 @@ pub(crate) fn recorded<T>(
         }
         journal.prune_sometimes();
         let run = (!is_empty).then_some(record.run);
-        Ok(Recorded { run, found, disarmed, moved: granted.moved(&tree, cwd, scope), not_undone })
+        Ok(Recorded { run, found, disarmed, moved: granted.moved(tree, cwd, scope), not_undone })
     })?;
     Ok((done?, recorded))
 }
@@ -410,22 +417,22 @@ fn locked(settings: &Settings) -> Result<Journal, Error> {
 
 fn begin(
     settings: &Settings,
+    tree: &Tree,
     journal: Journal,
     command: &str,
     (cwd, scope): (&RelPath, &[RelPath]),
     repositories: &Repositories,
 ) -> Result<Open, Error> {
-    let tree = Tree::open(settings)?;
-    let mut granted = Granted::open(&tree, cwd, scope)?;
-    let snapshot = Snapshot::take(settings, &tree, &journal, scope, &repositories.tracked)?;
-    let guard = GitFolders::find(settings, &tree, scope);
+    let mut granted = Granted::open(tree, cwd, scope)?;
+    let snapshot = Snapshot::take(settings, tree, &journal, scope, &repositories.tracked)?;
+    let guard = GitFolders::find(settings, tree, scope);
     granted.protect(scope, guard.named());
     let mut record = record(settings, command)?;
     record.files = snapshot.entries();
     record.scope = scope.to_vec();
     record.patterns = snapshot.patterns();
     record.git = repositories.states.iter().map(|state| GitChange { before: state.clone(), after: None }).collect();
-    record.guarded = guard.keep(&tree, &journal)?;
+    record.guarded = guard.keep(tree, &journal)?;
     journal.begin(&record)?;
     Ok(Open { journal, granted, snapshot, record, guard })
 }
@@ -450,10 +457,7 @@ fn result(job: &Job<'_>, ended: Ended) -> RunResult {
 
 impl Answer for RunResult {
     fn verdict(&self) -> Verdict {
-        match self.status {
-            0 => Verdict::Positive,
-            _ => Verdict::Negative,
-        }
+        (self.status == 0).into()
     }
 
     fn summary(&self, _: bool, to: &mut dyn fmt::Write) -> fmt::Result {
@@ -508,8 +512,7 @@ const TESTS: [(&str, &[&str]); 6] = [
 
 impl Test {
     fn command(&self, settings: &Settings) -> Result<Run, Error> {
-        let argv = run_confined(settings, Access::Read, || {
-            let tree = Tree::open(settings)?;
+        let argv = with_tree(settings, Access::Read, |tree| {
             for (file, argv) in TESTS {
                 if tree.stat(&self.cwd.join(file), Links::Refuse)?.is_some() {
                     return Ok(argv);
@@ -551,6 +554,8 @@ impl Operation for Test {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+
+    use serde_json::Value;
 
     use super::*;
 
@@ -607,7 +612,8 @@ mod tests {
         ] {
             let run = json!({"argv": ["cat", "x"], "cwd": folder, "timeoutSeconds": seconds});
             let run: Run = serde_json::from_value(run).unwrap();
-            let timeout = run.timeout(&settings, &run.argv().unwrap(), is_read_only).ok();
+            let argv = run.argv().unwrap();
+            let timeout = run.timeout(&settings, &run.line(&settings, &argv), is_read_only).ok();
             assert_eq!(timeout, expected.map(Duration::from_secs_f64), "{folder} {is_read_only} {seconds:?}");
         }
     }

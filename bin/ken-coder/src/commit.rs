@@ -5,7 +5,7 @@
 //! nothing is staged again, so what a file holds by then, and what a filter would make of it, has no effect.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::SystemTime;
 
 use ken_tool::Error;
@@ -15,17 +15,17 @@ use serde_json::json;
 
 use crate::call::Operation;
 use crate::change::record;
-use crate::confine::{Access, run_confined};
+use crate::confine::{Access, run_confined, with_tree};
 use crate::gate;
 use crate::git::{Printed, check_special_files};
-use crate::git_state::Repositories;
-use crate::journal::Journal;
+use crate::git_state::{Repositories, file_names};
+use crate::journal::{Journal, Record};
 use crate::policy;
 use crate::preview::Preview;
 use crate::rel_path::RelPath;
 use crate::repository::{GitCall, MAX_INDEX, Repository};
 use crate::settings::Settings;
-use crate::tree::{Links, Tree, Version};
+use crate::tree::{Links, Tree};
 
 /// The maximum number of bytes of a commit's diff that are shown.
 const MAX_DIFF_BYTES: usize = crate::diff::MAX_DIFF;
@@ -97,7 +97,7 @@ impl Commit {
         repository.read(&GitCall { env: env.clone(), stdin: Some(&changed), with_filters, ..GitCall::new(&words) })?;
         // From here on no filter may run: git would call it again for a file that was changed just before.
         repository.write_config("")?;
-        Ok(repository.read(&GitCall { env, ..GitCall::new(&["write-tree"]) })?.text.trim().to_owned())
+        repository.line(&GitCall { env, ..GitCall::new(&["write-tree"]) })
     }
 
     /// Refuses files that a filter would change on their way into the commit, unless the operator names that filter. Then
@@ -146,8 +146,7 @@ impl Commit {
             let message = format!("{} is a bare repository, without files to commit", self.repo);
             return Err(Error::conflict(message).at("/repo"));
         }
-        let old =
-            run_confined(settings, Access::Read, || Tree::open(settings)?.read_timed(&repository.index(), MAX_INDEX))?;
+        let old = with_tree(settings, Access::Read, |tree| tree.read_timed(&repository.index(), MAX_INDEX))?;
         let unready = |error: std::io::Error| Error::unavailable(format!("the commit cannot be prepared: {error}"));
         fs::create_dir(repository.own("objects")).map_err(unready)?;
         if let Some((node, modified)) = &old {
@@ -198,32 +197,28 @@ impl Commit {
     fn make(&self, settings: &Settings, staged: &Staged<'_>) -> Result<String, Error> {
         let Staged { repository, old_index, .. } = staged;
         let index = repository.index();
-        run_confined(settings, Access::Write, || {
-            let tree = Tree::open(settings)?;
-            tree.stage(&index, LOCK, &Version::of(&staged.index, 0o644, false), &staged.index, true).map_err(|error| {
+        with_tree(settings, Access::Write, |tree| {
+            tree.create(&index, LOCK, 0o644, &staged.index, true).map_err(|error| {
                 error.hint("another git works in this repository, or one that was killed has left index.lock behind")
             })
         })?;
-        let made = run_confined(settings, Access::Write, || {
-            let tree = Tree::open(settings)?;
+        let made = with_tree(settings, Access::Write, |tree| {
             tree.set_time(&index, LOCK, staged.index_time)?;
             let now = tree.read(&index, Links::Refuse, MAX_INDEX)?.map(|node| node.version.digest);
             if now == *old_index {
-                return copy_objects(&tree, &repository.objects(), &staged.objects);
+                return copy_objects(tree, &repository.objects(), &staged.objects);
             }
             Err(Error::conflict(format!("the index of {} has changed meanwhile", self.repo)).at("/repo"))
         });
         let made = made.and_then(|()| self.record_commit(staged));
-        run_confined(settings, Access::Write, || {
-            let tree = Tree::open(settings)?;
+        with_tree(settings, Access::Write, |tree| {
             let Ok(commit) = &made else {
                 tree.discard(&index, LOCK);
                 return Ok(());
             };
             if repository.branch().is_none() {
                 let (head, text) = (repository.folder.join("HEAD"), format!("{commit}\n"));
-                tree.stage(&head, "HEAD.lock", &Version::of(text.as_bytes(), 0o644, false), text.as_bytes(), true)?;
-                tree.take_over(&head, "HEAD.lock")?;
+                tree.replace(&head, "HEAD.lock", 0o644, text.as_bytes())?;
             }
             tree.take_over(&index, LOCK)
         })?;
@@ -241,7 +236,7 @@ impl Commit {
             env.flat_map(|role| [format!("GIT_{role}_NAME={name}"), format!("GIT_{role}_EMAIL={mail}")]).collect();
         let (write, message) = (vec![repository.common.clone()], self.text());
         let call = GitCall { env, write, stdin: Some(&message), ..GitCall::new(&words) };
-        let commit = repository.read(&call)?.text.trim().to_owned();
+        let commit = repository.line(&call)?;
         // The branch moves only if it is still where it was when the commit was shown.
         let old = staged.parent.clone().unwrap_or_else(|| "0".repeat(commit.len()));
         let (branch, first) = (repository.branch().unwrap_or("HEAD"), format!("commit: {}", self.first_line()));
@@ -273,13 +268,13 @@ fn difference(repository: &Repository<'_>, parent: Option<&str>, tree: &str) -> 
     let mut env = staging(repository);
     let empty =
         GitCall { env: env.clone(), stdin: Some(""), ..GitCall::new(&["hash-object", "-t", "tree", "-w", "--stdin"]) };
-    let empty = repository.read(&empty)?.text.trim().to_owned();
+    let empty = repository.line(&empty)?;
     // With an index, git would take the content from the work tree where it seems to be the same.
     env.push(format!("GIT_INDEX_FILE={}", repository.own("none").display()));
     let options = [("core.bare", "true"), ("attr.tree", empty.as_str())];
     env.extend(crate::network::git_variables(&options.map(|(name, value)| (name.to_owned(), value.to_owned()))));
     let words = ["diff-tree", "-r", "-p", "-M", "--full-index", "--no-color", "--no-ext-diff", "--no-textconv"];
-    let mut call = GitCall { env, without_work_tree: true, keep: MAX_DIFF_BYTES, ..GitCall::new(&words) };
+    let mut call = GitCall { env, keep: MAX_DIFF_BYTES, ..GitCall::without_work_tree(&words) };
     call.words.extend([parent.unwrap_or(&empty).to_owned(), tree.to_owned()]);
     let output = repository.read(&call)?;
     Ok((output.text, output.bytes))
@@ -292,32 +287,25 @@ fn filter_config(filter: &str, command: &str) -> String {
 
 /// Returns the places of the objects in a folder `objects`, such as `objects/ab/cdef…`.
 fn loose_objects(folder: &Path) -> Vec<RelPath> {
-    let names = |folder: PathBuf| {
-        let entries = fs::read_dir(folder).into_iter().flatten().flatten();
-        let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
-        names.filter(|name| name.bytes().all(|byte| byte.is_ascii_hexdigit())).collect::<Vec<_>>()
-    };
-    let folders = names(folder.to_owned()).into_iter().filter(|name| name.len() == 2);
-    let places = folders.flat_map(|first| {
+    let names =
+        |folder: &Path| file_names(folder).into_iter().filter(|name| name.bytes().all(|byte| byte.is_ascii_hexdigit()));
+    let places = names(folder).filter(|name| name.len() == 2).flat_map(|first| {
         let place = RelPath::default().join("objects").join(&first);
-        names(folder.join(first)).into_iter().map(move |rest| place.join(&rest))
+        names(&folder.join(first)).map(move |rest| place.join(&rest))
     });
     places.collect()
 }
 
 /// Copies new objects into the repository. They are on disk when this returns.
 fn copy_objects(tree: &Tree, to: &RelPath, objects: &[(RelPath, Vec<u8>)]) -> Result<(), Error> {
-    let around = to.split().map(|(folder, _)| folder).unwrap_or_default();
     for (name, bytes) in objects {
-        let place = around.joined(name);
+        let place = to.around().joined(name);
         if tree.stat(&place, Links::Refuse)?.is_some() {
             continue;
         }
-        if let Some((folder, _)) = place.split() {
-            tree.make_folder(&folder)?;
-        }
+        tree.make_folder(&place.around())?;
         tree.discard(&place, TEMPORARY);
-        tree.stage(&place, TEMPORARY, &Version::of(bytes, 0o444, false), bytes, false)?;
+        tree.create(&place, TEMPORARY, 0o444, bytes, false)?;
         tree.take_over(&place, TEMPORARY)?;
     }
     tree.sync();
@@ -344,8 +332,8 @@ impl Operation for Commit {
         let before = Repositories::read(settings, &scope)?;
         before.keep_indexes(settings, &journal)?;
         let commit = self.make(settings, &staged)?;
-        let mut record = record(settings, Self::COMMAND)?;
-        record.git = before.changes(settings, &scope)?;
+        let git = before.changes(settings, &scope)?;
+        let record = Record { git, ..record(settings, Self::COMMAND)? };
         run_confined(settings, Access::Write, || journal.end(&record))?;
         Ok(Printed::of_text(&self.repo, format!("{commit} {}\n", self.first_line())))
     }

@@ -7,6 +7,7 @@ use ken_walls::files;
 use landlock::{Access as _, AccessNet, CompatLevel, PathFd, RulesetStatus};
 
 use crate::settings::Settings;
+use crate::tree::Tree;
 
 /// The access that the confined thread gets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -28,6 +29,15 @@ pub(crate) fn run_confined<T: Send>(
         });
         confined.join().unwrap_or_else(|_| Err(Error::internal("the work on the workspace failed")))
     })
+}
+
+/// Does the same with the files of the workspace.
+pub(crate) fn with_tree<T: Send>(
+    settings: &Settings,
+    access: Access,
+    work: impl FnOnce(&Tree) -> Result<T, Error> + Send,
+) -> Result<T, Error> {
+    run_confined(settings, access, || work(&Tree::open(settings)?))
 }
 
 fn restrict(settings: &Settings, access: Access) -> Result<(), Error> {

@@ -13,7 +13,7 @@ use ken_types::share;
 use serde::{Deserialize, Serialize};
 
 use crate::call::Operation;
-use crate::confine::{Access, run_confined};
+use crate::confine::{Access, with_tree};
 use crate::preview::Preview;
 use crate::rel_path::RelPath;
 use crate::settings::Settings;
@@ -83,12 +83,12 @@ impl Operation for Documents {
 
     fn run(&self, settings: &Settings) -> Result<Page, Error> {
         match self.collection {
-            Collection::Workspace => run_confined(settings, Access::Read, || self.page(settings, lines)),
+            Collection::Workspace => with_tree(settings, Access::Read, |tree| self.page(settings, tree, lines)),
             Collection::Share => match share::find(SHARED).next() {
                 None => Ok(self.empty()),
                 Some(root) => {
                     let settings = settings.at(root)?;
-                    run_confined(&settings, Access::Read, || self.page(&settings, markdown))
+                    with_tree(&settings, Access::Read, |tree| self.page(&settings, tree, markdown))
                 }
             },
         }
@@ -117,8 +117,7 @@ impl Documents {
         Page { gone: self.known.keys().cloned().collect(), next: self.until.clone(), ..Page::default() }
     }
 
-    fn page(&self, settings: &Settings, cut: Split) -> Result<Page, Error> {
-        let tree = Tree::open(settings)?;
+    fn page(&self, settings: &Settings, tree: &Tree, cut: Split) -> Result<Page, Error> {
         let files = self.files(settings)?;
         let mut page = self.empty();
         let (mut bytes, mut last) = (0, None);
@@ -129,7 +128,7 @@ impl Documents {
                 break;
             }
             last = Some(place.as_str().to_owned());
-            let Some((digest, text)) = read(&tree, place) else {
+            let Some((digest, text)) = read(tree, place) else {
                 continue;
             };
             if self.known.get(place.as_str()) != Some(&digest) {

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::approved;
 use crate::call::Operation;
 use crate::change::{MAX_FILES, Plan, action, commit, record};
-use crate::confine::{Access, run_confined};
+use crate::confine::{Access, with_tree};
 use crate::gate;
 use crate::journal::{Journal, Record};
 use crate::patch;
@@ -76,31 +76,28 @@ impl<E: Edits> Operation for E {
     type Answer = ChangeResult;
 
     fn preview(&self, settings: &Settings) -> Result<Preview, Error> {
-        run_confined(settings, Access::Read, || {
-            let tree = Tree::open(settings)?;
-            let mut plan = Plan::new(&tree);
+        with_tree(settings, Access::Read, |tree| {
+            let mut plan = Plan::new(tree);
             self.plan(&mut plan)?;
             Ok(Preview::of_plan(settings, &plan))
         })
     }
 
     fn run(&self, settings: &Settings) -> Result<ChangeResult, Error> {
-        run_confined(settings, Access::Write, || {
-            let tree = Tree::open(settings)?;
+        with_tree(settings, Access::Write, |tree| {
             let journal = Journal::lock(&settings.state)?;
-            recover(settings, &tree, &journal)?;
-            let mut plan = Plan::new(&tree);
+            recover(settings, tree, &journal)?;
+            let mut plan = Plan::new(tree);
             self.plan(&mut plan)?;
             let permit = gate::pass(settings, &Preview::without_diff(settings, &plan))?;
-            let (edits, changes) = (plan.entries(), plan.changes());
-            let record = record(settings, Self::COMMAND)?;
-            if changes.is_empty() {
+            let record = Record { files: plan.entries(), ..record(settings, Self::COMMAND)? };
+            if record.files.is_empty() {
                 return Ok(record.into());
             }
             // An edit of an approved plan was seen with the plan.
-            let permit = if approved::use_up(settings, &journal, &edits)? { Permit::Person } else { permit };
-            unseen::record(settings, &journal, permit, changes.keys())?;
-            commit(&tree, &journal, record, &changes).map(ChangeResult::from)
+            let permit = if approved::use_up(settings, &journal, &record.files)? { Permit::Person } else { permit };
+            unseen::record(settings, &journal, permit, record.files.iter().map(|entry| &entry.path))?;
+            commit(tree, &journal, record, &|place, _| plan.content(place)).map(ChangeResult::from)
         })
     }
 }

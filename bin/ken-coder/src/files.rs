@@ -7,11 +7,11 @@ use rustix::fs::FileType;
 use serde::{Deserialize, Serialize};
 
 use crate::call::Operation;
-use crate::confine::{Access, run_confined};
+use crate::confine::{Access, with_tree};
 use crate::preview::Preview;
 use crate::rel_path::RelPath;
 use crate::settings::Settings;
-use crate::tree::{Links, Tree, kind_name};
+use crate::tree::{Links, kind_name};
 use crate::walk::{Ignored, place_of, walk};
 
 /// The maximum size of a file that is read, in bytes.
@@ -62,9 +62,9 @@ impl Operation for List {
     }
 
     fn run(&self, settings: &Settings) -> Result<ListResult, Error> {
-        run_confined(settings, Access::Read, || {
+        with_tree(settings, Access::Read, |tree| {
             // Fail early if the path is not a folder or leads through a link.
-            Tree::open(settings)?.folder(&self.path)?;
+            tree.folder(&self.path)?;
             let max = self.max_entries.unwrap_or(ENTRIES).min(MAX_ENTRIES);
             let ignored = if self.all { None } else { Some(Ignored::on_disk(settings)?) };
             let mut walk = walk(settings, &self.path, ignored);
@@ -133,8 +133,7 @@ impl Operation for Read {
     }
 
     fn run(&self, settings: &Settings) -> Result<ReadResult, Error> {
-        run_confined(settings, Access::Read, || {
-            let tree = Tree::open(settings)?;
+        with_tree(settings, Access::Read, |tree| {
             let node = tree.read(&self.path, Links::Follow, MAX_FILE_BYTES)?;
             let node = node.ok_or_else(|| Error::not_found(format!("there is no file {}", self.path)).at("/path"))?;
             let text = String::from_utf8(node.bytes)

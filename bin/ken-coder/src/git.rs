@@ -27,10 +27,6 @@ pub(crate) struct Printed {
 }
 
 impl Printed {
-    pub(crate) fn new(repo: &RelPath, output: Output) -> Printed {
-        Printed { repo: repo.clone(), text: output.text, bytes: output.bytes }
-    }
-
     pub(crate) fn of_text(repo: &RelPath, text: String) -> Printed {
         Printed { repo: repo.clone(), bytes: text.len() as u64, text }
     }
@@ -85,8 +81,8 @@ macro_rules! read_only_command {
                 let repository = Repository::open(settings, &self.repo)?;
                 let words = self.words(&repository)?;
                 check_special_files(settings, &repository)?;
-                let output = repository.read(&GitCall { words, ..GitCall::default() })?;
-                Ok(Printed::new(&self.repo, output))
+                let Output { text, bytes, .. } = repository.read(&GitCall { words, ..GitCall::default() })?;
+                Ok(Printed { repo: self.repo.clone(), text, bytes })
             }
         }
     };

@@ -14,14 +14,13 @@ use rustix::fs::FileType;
 
 use crate::journal::{Entry, Journal};
 use crate::rel_path::RelPath;
-use crate::repository::{pointer, values_of_text};
+use crate::repository::{MAX_CONFIG, pointer, values_of_text};
 use crate::settings::Settings;
 use crate::tree::{Links, Tree, Version};
 use crate::walk::place_of;
 
 /// The maximum size of a file that is put back, in bytes.
 const MAX_FILE_BYTES: u64 = 16 * 1024 * 1024;
-const MAX_CONFIG: u64 = 1024 * 1024;
 /// The maximum number of folders that are looked into.
 const MAX_FOLDERS: usize = 1_000_000;
 /// The files of a repository that name programs, or say where such files are.
@@ -112,8 +111,7 @@ impl GitFolders {
         self.named.extend(named.iter().cloned());
         open.extend(named);
         while let Some(place) = open.pop() {
-            let kind =
-                tree.stat(&place, Links::Refuse).ok().flatten().map(|stat| FileType::from_raw_mode(stat.st_mode));
+            let kind = tree.kind(&place);
             if kind == Some(FileType::Directory) {
                 let names = entries(&settings.root.join(place.as_str()), &mut BTreeSet::new());
                 open.extend(names.keys().map(|name| place.join(name)));
@@ -194,7 +192,8 @@ impl GitFolders {
         for place in all {
             let version = before.get(place).copied();
             let current = tree.read(place, Links::Refuse, MAX_FILE_BYTES).ok().flatten().map(|node| node.version);
-            if current.as_ref() == version || (version.is_none() && (is_new(place) || is_pointer(place))) {
+            // `.git` as a file may be made: what it leads to is a repository, and treated as one.
+            if current.as_ref() == version || (version.is_none() && (is_new(place) || named_git(place))) {
                 continue;
             }
             put(tree, journal, place, version);
@@ -228,12 +227,7 @@ fn has_room(folder: &RelPath) -> bool {
 }
 
 fn named_git(place: &RelPath) -> bool {
-    place.split().is_some_and(|(_, name)| name.eq_ignore_ascii_case(".git"))
-}
-
-/// `.git` as a file may be made: what it leads to is a repository, and treated as one.
-fn is_pointer(place: &RelPath) -> bool {
-    named_git(place)
+    place.name().eq_ignore_ascii_case(".git")
 }
 
 /// Returns the names in a folder, and which of them are folders. What has no name in UTF-8, or cannot be read, is `hidden`.
@@ -276,7 +270,7 @@ fn holds_git(folder: &Path) -> bool {
 /// Returns the files and folders of the tree that the configuration of a repository makes git execute or include. Git itself
 /// would read the configuration more exactly. Here, a place too many does no harm.
 pub(crate) fn executed_by_git(settings: &Settings, tree: &Tree, folder: &RelPath) -> Vec<RelPath> {
-    let around = folder.split().map(|(around, _)| around).unwrap_or_default();
+    let around = folder.around();
     let mut found = Vec::new();
     for name in ["config", "config.worktree"] {
         let node = tree.read(&folder.join(name), Links::Refuse, MAX_CONFIG).ok().flatten();
@@ -304,19 +298,15 @@ pub(crate) fn is_executed_by_git(settings: &Settings, tree: &Tree, place: &RelPa
 
 /// Puts a file back as it was, or removes it. What cannot be replaced, such as a folder in its place, is put aside.
 fn put(tree: &Tree, journal: &Journal, place: &RelPath, version: Option<&Version>) {
-    let is_folder = |place: &RelPath| {
-        let stat = tree.stat(place, Links::Refuse).ok().flatten();
-        stat.map(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Directory)
-    };
     let mut folder = RelPath::default();
-    for name in place.split().map(|(folder, _)| folder).unwrap_or_default().names() {
+    for name in place.around().names() {
         folder = folder.join(name);
-        if is_folder(&folder) == Some(false) {
+        if tree.kind(&folder).is_some_and(|kind| kind != FileType::Directory) {
             put_aside(tree, &folder);
         }
         let _ = tree.make_folder(&folder);
     }
-    if version.is_none() || is_folder(place) == Some(true) {
+    if version.is_none() || tree.kind(place) == Some(FileType::Directory) {
         put_aside(tree, place);
     }
     if let Some(version) = version
@@ -330,12 +320,7 @@ fn put(tree: &Tree, journal: &Journal, place: &RelPath, version: Option<&Version
 
 /// Renames a file or folder to a name that git does not use.
 fn put_aside(tree: &Tree, place: &RelPath) {
-    let name = place.split().map(|(_, name)| name).unwrap_or_default();
-    for number in 0..1_000 {
-        if tree.set_aside(place, &format!("{name}.{ASIDE}-{number}")).is_ok() {
-            return;
-        }
-    }
+    let _ = (0..1_000).find(|number| tree.set_aside(place, &format!("{}.{ASIDE}-{number}", place.name())).is_ok());
 }
 
 /// Takes from a new repository what could run a program. Returns whether there was something.
@@ -343,14 +328,13 @@ fn disarm(tree: &Tree, folder: &RelPath, parsed: &BTreeMap<Vec<u8>, String>) -> 
     let mut is_changed = false;
     for name in ["config.worktree", "hooks"] {
         let place = folder.join(name);
-        let is_there = tree.stat(&place, Links::Refuse).ok().flatten().is_some();
-        if is_there && !has_only_samples(tree, &place) {
+        if tree.kind(&place).is_some() && !has_only_samples(tree, &place) {
             put_aside(tree, &place);
             is_changed = true;
         }
     }
     let config = folder.join("config");
-    if tree.stat(&config, Links::Refuse).ok().flatten().is_none() {
+    if tree.kind(&config).is_none() {
         return is_changed;
     }
     let text = tree.read(&config, Links::Refuse, MAX_CONFIG).ok().flatten().filter(|node| !node.version.link);
@@ -360,8 +344,7 @@ fn disarm(tree: &Tree, folder: &RelPath, parsed: &BTreeMap<Vec<u8>, String>) -> 
         listed => config_of(&values_of_text(listed.map_or("", String::as_str))),
     };
     put_aside(tree, &config);
-    let staged = tree.stage(&config, TEMPORARY, &Version::of(kept.as_bytes(), 0o644, false), kept.as_bytes(), true);
-    let _ = staged.and_then(|()| tree.take_over(&config, TEMPORARY));
+    let _ = tree.replace(&config, TEMPORARY, 0o644, kept.as_bytes());
     true
 }
 

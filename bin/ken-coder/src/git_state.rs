@@ -10,12 +10,12 @@ use std::path::{Path, PathBuf};
 use ken_tool::Error;
 use serde::{Deserialize, Serialize};
 
-use crate::confine::{Access, run_confined};
+use crate::confine::{Access, with_tree};
 use crate::journal::{GitChange, Journal, RepositoryState};
 use crate::rel_path::RelPath;
 use crate::repository::{GitCall, MAX_INDEX, Repository, is_bare};
 use crate::settings::Settings;
-use crate::tree::{Links, Tree, Version, digest};
+use crate::tree::{Links, Tree, digest};
 
 /// The maximum number of repositories whose state is recorded before a command.
 const MAX_REPOSITORIES: usize = 200;
@@ -34,7 +34,7 @@ impl Repositories {
     /// Reads the repositories of these projects, or of the projects in these folders.
     pub(crate) fn read(settings: &Settings, scope: &[RelPath]) -> Result<Repositories, Error> {
         let mut found = Repositories::default();
-        for repo in run_confined(settings, Access::Read, || find(settings, scope))? {
+        for repo in with_tree(settings, Access::Read, |tree| find(settings, tree, scope))? {
             match known_or_read(settings, &repo) {
                 Ok(known) => {
                     found.states.push(known.state);
@@ -47,8 +47,7 @@ impl Repositories {
     }
 
     pub(crate) fn keep_indexes(&self, settings: &Settings, journal: &Journal) -> Result<(), Error> {
-        run_confined(settings, Access::Write, || {
-            let tree = Tree::open(settings)?;
+        with_tree(settings, Access::Write, |tree| {
             for state in &self.states {
                 let index = tree.read(&state.index_place, Links::Refuse, MAX_INDEX)?;
                 let Some(index) = index.filter(|index| state.index.as_ref() == Some(&index.version.digest)) else {
@@ -95,7 +94,7 @@ struct Known {
 
 fn known_or_read(settings: &Settings, repo: &RelPath) -> Result<Known, Error> {
     let repository = Repository::open_to_read(settings, repo)?;
-    let files = run_confined(settings, Access::Read, || Ok(files_digest(settings, &repository)))?;
+    let files = with_tree(settings, Access::Read, |tree| Ok(files_digest(settings, tree, &repository)))?;
     let path = kept_folder(settings, &repository.work).join("state.json");
     let known = fs::read(&path).ok().and_then(|bytes| serde_json::from_slice::<Known>(&bytes).ok());
     if let Some(known) = known.filter(|known| known.files == files) {
@@ -110,8 +109,7 @@ fn known_or_read(settings: &Settings, repo: &RelPath) -> Result<Known, Error> {
 }
 
 /// Returns a digest of the files in which git keeps `HEAD`, the refs and the index.
-fn files_digest(settings: &Settings, repository: &Repository<'_>) -> String {
-    let Ok(tree) = Tree::open(settings) else { return String::new() };
+fn files_digest(settings: &Settings, tree: &Tree, repository: &Repository<'_>) -> String {
     let common = &repository.common;
     let mut open = vec![common.join("refs"), common.join("packed-refs"), repository.index()];
     open.push(common.join("reftable").join("tables.list"));
@@ -127,20 +125,16 @@ fn files_digest(settings: &Settings, repository: &Repository<'_>) -> String {
     digest(all.as_bytes())
 }
 
-fn find(settings: &Settings, scope: &[RelPath]) -> Result<Vec<RelPath>, Error> {
-    let tree = Tree::open(settings)?;
-    let is_repository = |place: &RelPath| {
-        let git = tree.stat(&place.join(".git"), Links::Refuse);
-        git.is_ok_and(|git| git.is_some()) || is_bare(&tree, place).unwrap_or(false)
-    };
+fn find(settings: &Settings, tree: &Tree, scope: &[RelPath]) -> Result<Vec<RelPath>, Error> {
+    let is_repository =
+        |place: &RelPath| tree.kind(&place.join(".git")).is_some() || is_bare(tree, place).unwrap_or(false);
     let mut found = Vec::new();
     for folder in scope {
         if settings.layout.project(folder).is_some() {
             found.push(folder.clone());
             continue;
         }
-        let names = fs::read_dir(settings.root.join(folder.as_str())).into_iter().flatten().flatten();
-        let names = names.filter_map(|entry| Some(folder.join(entry.file_name().to_str()?)));
+        let names = file_names(&settings.root.join(folder.as_str())).into_iter().map(|name| folder.join(&name));
         found.extend(names.filter(|place| RelPath::parse(place.as_str()).is_ok()));
     }
     found.retain(is_repository);
@@ -163,17 +157,16 @@ impl RepositoryState {
 /// Returns the state of a repository, and the entries of its index. Git works without a work tree here, because it would read the
 /// attributes there, and a FIFO of that name would stop it.
 pub(crate) fn state(settings: &Settings, repository: &Repository<'_>) -> Result<(RepositoryState, String), Error> {
-    let git = |words: &[&str]| GitCall { without_work_tree: true, ..GitCall::new(words) };
-    let refs = repository
-        .list(git(&["for-each-ref", "--format=%(objectname) %(refname)%(if)%(symref)%(then) symbolic%(end)"]))?;
+    let refs = repository.list(GitCall::without_work_tree(&[
+        "for-each-ref",
+        "--format=%(objectname) %(refname)%(if)%(symref)%(then) symbolic%(end)",
+    ]))?;
     let refs = refs
         .lines()
         .filter_map(|line| line.split_once(' '))
         .filter(|(_, name)| !name.starts_with("refs/remotes/") && !name.ends_with(" symbolic"));
-    let staged = repository.list(git(&["ls-files", "-z", "--stage"]))?;
-    let index = run_confined(settings, Access::Read, || {
-        Tree::open(settings)?.read(&repository.index(), Links::Refuse, MAX_INDEX)
-    })?;
+    let staged = repository.list(GitCall::without_work_tree(&["ls-files", "-z", "--stage"]))?;
+    let index = with_tree(settings, Access::Read, |tree| tree.read(&repository.index(), Links::Refuse, MAX_INDEX))?;
     let state = RepositoryState {
         repo: repository.work.clone(),
         head: repository.head.clone(),
@@ -189,7 +182,7 @@ pub(crate) fn state(settings: &Settings, repository: &Repository<'_>) -> Result<
 fn tracked(repository: &Repository<'_>, staged: &str) -> Result<BTreeSet<RelPath>, Error> {
     let words = ["ls-tree", "-r", "-z", "--name-only", "HEAD"];
     // Without a commit there is no `HEAD`, which is no error.
-    let listed = match repository.list(GitCall { without_work_tree: true, ..GitCall::new(&words) }) {
+    let listed = match repository.list(GitCall::without_work_tree(&words)) {
         Err(_) if repository.commit("HEAD")?.is_none() => String::new(),
         listed => listed?,
     };
@@ -221,7 +214,7 @@ fn keep_objects(settings: &Settings, journal: &Journal, state: &RepositoryState)
     let words = ["rev-list", "--objects", "--all", "--reflog", "--indexed-objects", "--ignore-missing", "--stdin"];
     let wanted: String = state.tips().into_iter().map(|tip| format!("{tip}\n")).collect();
     let stdin = wanted + &excluded;
-    let listed = repository.list(GitCall { stdin: Some(&stdin), without_work_tree: true, ..GitCall::new(&words) })?;
+    let listed = repository.list(GitCall { stdin: Some(&stdin), ..GitCall::without_work_tree(&words) })?;
     let ids: String = listed.lines().filter_map(|line| line.split(' ').next()).map(|id| format!("{id}\n")).collect();
     if !ids.is_empty() {
         let base = repository.own("kept").display().to_string();
@@ -229,8 +222,8 @@ fn keep_objects(settings: &Settings, journal: &Journal, state: &RepositoryState)
         fs::create_dir_all(&objects).map_err(failed)?;
         let env = repository.with_objects_in(&objects.display().to_string());
         let words = ["pack-objects", "-q", &base];
-        let call = GitCall { env, stdin: Some(&ids), without_work_tree: true, ..GitCall::new(&words) };
-        let name = repository.read(&call)?.text.trim().to_owned();
+        let call = GitCall { env, stdin: Some(&ids), ..GitCall::without_work_tree(&words) };
+        let name = repository.line(&call)?;
         for end in ["idx", "pack"] {
             let (from, to) = (repository.own(&format!("kept-{name}.{end}")), folder.join(format!("pack-{name}.{end}")));
             fs::copy(from, &to).and_then(|_| fs::File::open(&to)?.sync_all()).map_err(failed)?;
@@ -247,7 +240,7 @@ fn keep_objects(settings: &Settings, journal: &Journal, state: &RepositoryState)
 pub(crate) fn restore(settings: &Settings, journal: &Journal, change: &GitChange) -> Result<Restored, Error> {
     let before = &change.before;
     if change.after.is_none() {
-        run_confined(settings, Access::Write, || revive(settings, before))?;
+        with_tree(settings, Access::Write, |tree| revive(tree, before))?;
     }
     let repository = Repository::open_to_read(settings, &before.repo)?;
     let (now, _) = state(settings, &repository)?;
@@ -262,29 +255,27 @@ pub(crate) fn restore(settings: &Settings, journal: &Journal, change: &GitChange
     let mut restored = Restored::default();
     let (updates, wanted) = restored.plan(&repository.common, before, after, &now);
     if !wanted.is_empty() && !is_connected(&repository, &wanted)? {
-        run_confined(settings, Access::Write, || bring_back(settings, &repository))?;
+        with_tree(settings, Access::Write, |tree| bring_back(settings, tree, &repository))?;
     }
     if !updates.is_empty() {
         repository.update_refs(&["-m", "ken undo", "--stdin"], Some(&updates))?;
     }
-    run_confined(settings, Access::Write, || restored.put_back(settings, journal, &repository, before, after, &now))?;
+    with_tree(settings, Access::Write, |tree| restored.put_back(tree, journal, &repository, before, after, &now))?;
     Ok(restored)
 }
 
 /// Makes a repository that was removed one again, without refs and objects.
-fn revive(settings: &Settings, before: &RepositoryState) -> Result<(), Error> {
-    let tree = Tree::open(settings)?;
+fn revive(tree: &Tree, before: &RepositoryState) -> Result<(), Error> {
     let git = before.repo.join(".git");
     let head = git.join("HEAD");
-    if tree.stat(&head, Links::Refuse)?.is_some() || is_bare(&tree, &before.repo)? {
+    if tree.stat(&head, Links::Refuse)?.is_some() || is_bare(tree, &before.repo)? {
         return Ok(());
     }
     for folder in [git.clone(), git.join("objects"), git.join("refs")] {
         tree.make_folder(&folder)?;
     }
     let text = format!("{}\n", before.head);
-    tree.stage(&head, "HEAD.lock", &Version::of(text.as_bytes(), 0o644, false), text.as_bytes(), true)?;
-    tree.take_over(&head, "HEAD.lock")
+    tree.replace(&head, "HEAD.lock", 0o644, text.as_bytes())
 }
 
 /// The outcome of [`restore`], by the paths of the refs and files.
@@ -329,14 +320,13 @@ impl Restored {
 
     fn put_back(
         &mut self,
-        settings: &Settings,
+        tree: &Tree,
         journal: &Journal,
         repository: &Repository<'_>,
         before: &RepositoryState,
         after: &RepositoryState,
         now: &RepositoryState,
     ) -> Result<(), Error> {
-        let tree = Tree::open(settings)?;
         let mut put = |place: RelPath, [was, left, is]: [&str; 3], bytes: &dyn Fn() -> Result<Vec<u8>, Error>| {
             if was == left || is == was {
                 return Ok(());
@@ -345,9 +335,7 @@ impl Restored {
                 self.refused.push((place, "it was changed since".to_owned()));
                 return Ok(());
             }
-            let (lock, bytes) = (format!("{}.lock", place.split().map_or("", |(_, name)| name)), bytes()?);
-            tree.stage(&place, &lock, &Version::of(&bytes, 0o644, false), &bytes, true)?;
-            tree.take_over(&place, &lock)?;
+            tree.replace(&place, &format!("{}.lock", place.name()), 0o644, &bytes()?)?;
             self.done.push(place);
             Ok::<(), Error>(())
         };
@@ -364,13 +352,12 @@ impl Restored {
 /// Whether the repository has everything that these commits lead to.
 fn is_connected(repository: &Repository<'_>, commits: &str) -> Result<bool, Error> {
     let words = ["rev-list", "--quiet", "--objects", "--stdin"];
-    let call = GitCall { stdin: Some(commits), without_work_tree: true, ..GitCall::new(&words) };
+    let call = GitCall { stdin: Some(commits), ..GitCall::without_work_tree(&words) };
     Ok(repository.run(&call)?.status == 0)
 }
 
 /// Copies the kept packs into the repository.
-fn bring_back(settings: &Settings, repository: &Repository<'_>) -> Result<(), Error> {
-    let tree = Tree::open(settings)?;
+fn bring_back(settings: &Settings, tree: &Tree, repository: &Repository<'_>) -> Result<(), Error> {
     let (from, packs) = (kept_folder(settings, &repository.work), repository.objects().join("pack"));
     tree.make_folder(&packs)?;
     let mut names: Vec<String> = file_names(&from).into_iter().filter(|name| name.starts_with("pack-")).collect();
@@ -384,13 +371,13 @@ fn bring_back(settings: &Settings, repository: &Repository<'_>) -> Result<(), Er
         let path = from.join(&name);
         let bytes = fs::read(&path).map_err(|error| Error::unavailable(format!("{}: {error}", path.display())))?;
         tree.discard(&place, "tmp_pack_ken");
-        tree.stage(&place, "tmp_pack_ken", &Version::of(&bytes, 0o444, false), &bytes, true)?;
-        tree.take_over(&place, "tmp_pack_ken")?;
+        tree.replace(&place, "tmp_pack_ken", 0o444, &bytes)?;
     }
     Ok(())
 }
 
-fn file_names(folder: &Path) -> Vec<String> {
+/// Returns the names in a folder that are UTF-8; none if it cannot be read.
+pub(crate) fn file_names(folder: &Path) -> Vec<String> {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
     entries.filter_map(|entry| entry.file_name().into_string().ok()).collect()
 }

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use ken_types::Error;
 use rustix::fs::{FileType, Stat};
@@ -118,26 +118,7 @@ fn named(settings: &Settings, cwd: &RelPath, argv: &[String]) -> BTreeSet<RelPat
         parts.flatten().chain([word]).map(str::to_owned).collect::<Vec<_>>()
     };
     let words: BTreeSet<String> = argv.iter().flat_map(|word| pieces(word)).collect();
-    words.iter().filter(|word| !word.is_empty()).filter_map(|word| place_of(settings, cwd, word)).collect()
-}
-
-/// Returns the place that a path means for a command in `cwd`, or `None` if it is none of the workspace.
-fn place_of(settings: &Settings, cwd: &RelPath, path: &str) -> Option<RelPath> {
-    let below = Path::new(path).strip_prefix(&settings.root);
-    let absolute = match below {
-        Ok(below) => below.to_str()?.to_owned(),
-        Err(_) if path.starts_with('/') => return None,
-        Err(_) => format!("{}/{path}", cwd.as_str()),
-    };
-    let mut names = Vec::new();
-    for name in absolute.split('/') {
-        match name {
-            "" | "." => {}
-            ".." => _ = names.pop()?,
-            name => names.push(name),
-        }
-    }
-    RelPath::parse(&names.join("/")).ok()
+    words.iter().filter(|word| !word.is_empty()).filter_map(|word| cwd.led(&settings.root, word)).collect()
 }
 
 /// Returns a text that changes with the content of a file. `left` is how many bytes may still be read.

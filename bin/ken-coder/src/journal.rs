@@ -227,8 +227,7 @@ impl Journal {
 
     /// Writes the record of a change before it begins.
     pub(crate) fn begin(&self, record: &Record) -> Result<(), Error> {
-        let path = self.pending(record);
-        write(&path, &encoded(record), true)
+        write(&self.pending(record), &encoded(record), true)
     }
 
     /// Moves the record of a change that has ended out of `pending`.
@@ -298,8 +297,9 @@ impl Journal {
         }
         let mut runs = self.runs()?;
         let (mut gone, mut objects) = (0, 0);
-        while runs.last().is_some_and(|(_, at)| is_old(at)) {
-            gone += usize::from(self.remove_oldest(&mut runs)?);
+        while let Some((run, _)) = runs.pop_if(|(_, at)| is_old(at)) {
+            self.remove_run(&run)?;
+            gone += 1;
         }
         loop {
             let (removed, bytes) = self.sweep(&runs)?;
@@ -308,8 +308,10 @@ impl Journal {
                 return Ok((gone, objects));
             }
             // A tenth of the runs is removed at a time, because each sweep reads every record.
-            for _ in 0..(runs.len() / 10).max(1) {
-                gone += usize::from(self.remove_oldest(&mut runs)?);
+            let left = runs.len() - (runs.len() / 10).max(1);
+            for (run, _) in runs.drain(left..).rev() {
+                self.remove_run(&run)?;
+                gone += 1;
             }
         }
     }
@@ -319,8 +321,7 @@ impl Journal {
         let mut removed = 0;
         for (run, _) in self.runs()? {
             if self.records(&run)?.iter().any(|record| record.session.as_deref() == Some(session)) {
-                let folder = self.state.join("journal").join(run);
-                fs::remove_dir_all(&folder).map_err(|error| failed(&folder, error))?;
+                self.remove_run(&run)?;
                 removed += 1;
             }
         }
@@ -334,13 +335,9 @@ impl Journal {
         entries.filter(|entry| modified(entry).is_ok_and(|at| is_old(&at))).map(|entry| entry.path()).collect()
     }
 
-    fn remove_oldest(&self, runs: &mut Vec<(String, SystemTime)>) -> Result<bool, Error> {
-        let Some((run, _)) = runs.pop() else {
-            return Ok(false);
-        };
+    fn remove_run(&self, run: &str) -> Result<(), Error> {
         let folder = self.state.join("journal").join(run);
-        fs::remove_dir_all(&folder).map_err(|error| failed(&folder, error))?;
-        Ok(true)
+        fs::remove_dir_all(&folder).map_err(|error| failed(&folder, error))
     }
 
     /// Removes the contents that no record refers to. Returns how many were removed, and the total size in bytes of the

@@ -1,10 +1,8 @@
 //! The programs that ken's own git consists of.
 
 use std::ffi::OsStr;
-use std::fs::File;
-use std::io::{Read, Seek, SeekFrom};
 use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 use ken_tool::Error;
@@ -26,7 +24,8 @@ impl GitPrograms {
         let programs = folders.filter_map(|folder| folder.join("git").canonicalize().ok());
         let git = programs.into_iter().find(|git| git.is_file() && !git.starts_with(&settings.root));
         let git = git.ok_or_else(|| Error::unavailable("the program git is not installed"))?;
-        let loader = loader(&git).map_err(|error| Error::unavailable(format!("{}: {error}", git.display())))?;
+        let loader =
+            ken_walls::part::loader(&git).map_err(|error| Error::unavailable(format!("{}: {error}", git.display())))?;
         Ok(GitPrograms { git, loader })
     }
 
@@ -45,43 +44,4 @@ impl GitPrograms {
         programs.push(folder);
         Ok(programs)
     }
-}
-
-/// Returns the loader that a program names (PT_INTERP of elf(5)), which the kernel executes with it. A program without one
-/// is linked statically.
-fn loader(program: &Path) -> std::io::Result<Option<PathBuf>> {
-    const INTERPRETER: u64 = 3;
-    let mut file = File::open(program)?;
-    let header = bytes::<64>(&mut file, 0)?;
-    if !header.starts_with(b"\x7fELF\x02") {
-        return Err(std::io::Error::other("this is not a 64-bit ELF program, so its loader is unknown"));
-    }
-    let (table, size, count) = (number(&header, 32, 8), number(&header, 54, 2), number(&header, 56, 2));
-    for entry in 0..count {
-        let entry = bytes::<56>(&mut file, table.saturating_add(entry * size))?;
-        if number(&entry, 0, 4) == INTERPRETER {
-            let mut path = Vec::new();
-            file.seek(SeekFrom::Start(number(&entry, 8, 8)))?;
-            file.take(number(&entry, 32, 8).min(4096)).read_to_end(&mut path)?;
-            let end = path.iter().position(|byte| *byte == 0).unwrap_or(path.len());
-            path.truncate(end);
-            return Ok(Some(PathBuf::from(OsStr::from_bytes(&path))));
-        }
-    }
-    Ok(None)
-}
-
-fn bytes<const N: usize>(file: &mut File, at: u64) -> std::io::Result<[u8; N]> {
-    let mut bytes = [0; N];
-    file.seek(SeekFrom::Start(at))?;
-    file.read_exact(&mut bytes)?;
-    Ok(bytes)
-}
-
-/// Returns a number of the machine's own byte order.
-fn number(bytes: &[u8], at: usize, size: usize) -> u64 {
-    let part = bytes.get(at..at + size).unwrap_or_default();
-    let is_little = cfg!(target_endian = "little");
-    let digit = |number: u64, byte: &u8| number << 8 | u64::from(*byte);
-    if is_little { part.iter().rev().fold(0, digit) } else { part.iter().fold(0, digit) }
 }

@@ -7,14 +7,13 @@ use serde::{Deserialize, Serialize};
 
 use crate::approved;
 use crate::call::Operation;
-use crate::confine::{Access, run_confined};
+use crate::confine::{Access, with_tree};
 use crate::edits::{OneEdit, plan_of};
 use crate::gate;
 use crate::journal::Journal;
 use crate::preview::Preview;
 use crate::rel_path::RelPath;
 use crate::settings::Settings;
-use crate::tree::Tree;
 
 /// The maximum number of characters of the summary's first line that are shown.
 const MAX_SUMMARY_CHARACTERS: usize = 200;
@@ -45,8 +44,7 @@ impl Answer for ProposeResult {
 impl Propose {
     fn check(&self, settings: &Settings) -> Result<(), Error> {
         if self.summary.trim().is_empty() {
-            let message = "the summary is empty; it says what the plan is for";
-            return Err(Error::invalid("/summary", message));
+            return Err(Error::invalid("/summary", "the summary is empty; it says what the plan is for"));
         }
         if settings.has_run {
             Ok(())
@@ -54,9 +52,7 @@ impl Propose {
             Err(Error::invalid("KEN_RUN", "a plan belongs to a run, and KEN_RUN names none"))
         }
     }
-}
 
-impl Propose {
     fn proposal(&self, preview: Preview) -> Preview {
         let first = self.summary.trim().lines().next().unwrap_or_default();
         let shown = first.chars().filter(|letter| !letter.is_control());
@@ -75,18 +71,16 @@ impl Operation for Propose {
 
     fn preview(&self, settings: &Settings) -> Result<Preview, Error> {
         self.check(settings)?;
-        run_confined(settings, Access::Read, || {
-            let tree = Tree::open(settings)?;
-            Ok(self.proposal(Preview::of_plan(settings, &plan_of(&tree, &self.edits)?)))
+        with_tree(settings, Access::Read, |tree| {
+            Ok(self.proposal(Preview::of_plan(settings, &plan_of(tree, &self.edits)?)))
         })
     }
 
     fn run(&self, settings: &Settings) -> Result<ProposeResult, Error> {
         self.check(settings)?;
-        run_confined(settings, Access::Write, || {
-            let tree = Tree::open(settings)?;
+        with_tree(settings, Access::Write, |tree| {
             let journal = Journal::lock(&settings.state)?;
-            let plan = plan_of(&tree, &self.edits)?;
+            let plan = plan_of(tree, &self.edits)?;
             gate::pass(settings, &self.proposal(Preview::without_diff(settings, &plan)))?;
             let edits = plan.entries();
             let paths: Vec<RelPath> = edits.iter().map(|edit| edit.path.clone()).collect();

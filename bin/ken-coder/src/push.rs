@@ -6,7 +6,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::call::Operation;
-use crate::confine::{Access, run_confined};
+use crate::confine::{Access, run_confined, with_tree};
 use crate::gate;
 use crate::git::{Printed, check_name};
 use crate::journal::Journal;
@@ -17,7 +17,6 @@ use crate::rel_path::RelPath;
 use crate::repository::{GitCall, Repository};
 use crate::sandbox;
 use crate::settings::Settings;
-use crate::tree::Tree;
 
 /// The maximum number of commits that are shown.
 const COMMITS: &str = "50";
@@ -78,9 +77,7 @@ impl Push {
             }
         }
     }
-}
 
-impl Push {
     fn preview_of(&self, settings: &Settings, target: &Target<'_>) -> Result<Preview, Error> {
         let Target { repository, url, remote, branch, commit } = target;
         let (here, there) = (format!("refs/heads/{branch}"), format!("--remotes={}", self.remote_name()));
@@ -140,8 +137,7 @@ impl Target<'_> {
             &refspec,
         ];
         let call = GitCall { network: Some(network), env: git_variables(&options), ..GitCall::new(&words) };
-        let output = self.repository.read(&call)?;
-        Ok(format!("{}{}", output.errors, output.text))
+        Ok(self.repository.read(&call)?.all())
     }
 
     /// Pushes to a folder without git's protocol, whose other end (git-receive-pack) is a program that works with the
@@ -163,13 +159,13 @@ impl Target<'_> {
             self.check_ancestor(old, folder)?;
         }
         let pack = there.objects().join("pack");
-        run_confined(settings, Access::Write, || Tree::open(settings)?.make_folder(&pack))?;
+        with_tree(settings, Access::Write, |tree| tree.make_folder(&pack))?;
         let wanted = format!("{}\n{}", self.commit, old.iter().map(|old| format!("^{old}\n")).collect::<String>());
         let (objects, base) = (there.path(&there.objects()), self.repository.path(&pack.join("pack")));
         let env = self.repository.with_objects_in(&objects);
         let words = ["pack-objects", "--revs", "-q", &base];
         let write = vec![there.common.clone()];
-        let call = GitCall { stdin: Some(&wanted), write, env, without_work_tree: true, ..GitCall::new(&words) };
+        let call = GitCall { stdin: Some(&wanted), write, env, ..GitCall::without_work_tree(&words) };
         self.repository.read(&call)?;
         let was = old.unwrap_or_else(|| "0".repeat(self.commit.len()));
         there.update_refs(&["-m", "push", &name, &self.commit, &was], None)?;

@@ -71,6 +71,16 @@ impl RelPath {
         }
     }
 
+    /// Returns the parent folder; the workspace has itself.
+    pub(crate) fn around(&self) -> RelPath {
+        self.split().map(|(folder, _)| folder).unwrap_or_default()
+    }
+
+    /// Returns the last name, which is empty for the workspace.
+    pub(crate) fn name(&self) -> &str {
+        self.split().map_or("", |(_, name)| name)
+    }
+
     pub(crate) fn join(&self, name: &str) -> RelPath {
         match self.0.as_str() {
             "" => RelPath(name.to_owned()),
@@ -86,10 +96,11 @@ impl RelPath {
     /// Returns the place to which a path in a file leads, seen from this folder, or `None` if it is not below `root`. Links
     /// are not followed, so the kernel still has to resolve the place.
     pub(crate) fn led(&self, root: &Path, path: &str) -> Option<RelPath> {
-        if path.starts_with('/') {
-            return RelPath::parse(Path::new(path).strip_prefix(root).ok()?.to_str()?).ok();
-        }
-        let mut names: Vec<&str> = self.names().collect();
+        let (mut names, path) = match Path::new(path).strip_prefix(root) {
+            Ok(below) => (Vec::new(), below.to_str()?),
+            Err(_) if path.starts_with('/') => return None,
+            Err(_) => (self.names().collect(), path),
+        };
         for name in path.split('/') {
             match name {
                 "" | "." => {}

@@ -14,7 +14,7 @@ use ken_tool::Error;
 use rustix::fs::FileType;
 use tempfile::TempDir;
 
-use crate::confine::{Access, run_confined};
+use crate::confine::{Access, with_tree};
 use crate::network::Network;
 use crate::programs::GitPrograms;
 use crate::rel_path::RelPath;
@@ -29,7 +29,7 @@ const MAX_LIST_BYTES: usize = 32 * 1024 * 1024;
 const TIMEOUT: Duration = Duration::from_secs(120);
 /// The maximum sizes of the files of a repository that ken reads itself, in bytes.
 const MAX_POINTER_BYTES: u64 = 4 * 1024;
-const MAX_CONFIG: u64 = 1024 * 1024;
+pub(crate) const MAX_CONFIG: u64 = 1024 * 1024;
 pub(crate) const MAX_INDEX: u64 = 512 * 1024 * 1024;
 
 /// The settings of the repository that ken's git gets too. They decide how files become objects, and can run nothing.
@@ -78,14 +78,12 @@ struct Found {
     work: RelPath,
     folder: RelPath,
     common: RelPath,
-    is_bare: bool,
     head: String,
     config: Vec<u8>,
     excluded: Vec<u8>,
     attributes: Vec<u8>,
-    has_packed_refs: bool,
-    has_reftable: bool,
-    has_shallow: bool,
+    /// The files and folders of `common` that git uses where they are.
+    links: Vec<&'static str>,
 }
 
 #[derive(Debug, Default)]
@@ -108,6 +106,10 @@ impl GitCall<'_> {
     pub(crate) fn new<'c>(words: &[&str]) -> GitCall<'c> {
         GitCall { words: words.iter().map(|word| (*word).to_owned()).collect(), ..GitCall::default() }
     }
+
+    pub(crate) fn without_work_tree<'c>(words: &[&str]) -> GitCall<'c> {
+        GitCall { without_work_tree: true, ..GitCall::new(words) }
+    }
 }
 
 pub(crate) struct Output {
@@ -116,6 +118,17 @@ pub(crate) struct Output {
     pub(crate) errors: String,
     /// The length of the whole output, in bytes.
     pub(crate) bytes: u64,
+}
+
+impl Output {
+    /// Returns the output of a call that was made of `repo`. Fails unless its exit status is 0.
+    fn successful(self, repo: &RelPath) -> Result<Output, Error> {
+        if self.status == 0 { Ok(self) } else { Err(failed(repo, self.status, &self.all())) }
+    }
+
+    pub(crate) fn all(&self) -> String {
+        format!("{}{}", self.errors, self.text)
+    }
 }
 
 impl<'a> Repository<'a> {
@@ -134,11 +147,12 @@ impl<'a> Repository<'a> {
             .layout
             .project(place)
             .ok_or_else(|| Error::invalid("/repo", format!("{place}: a repository is repos/NAME or projects/NAME")))?;
-        let found = run_confined(settings, Access::Read, || find(settings, place, &project))?;
+        let found = with_tree(settings, Access::Read, |tree| find(settings, tree, place, &project))?;
         let programs = GitPrograms::find(settings)?;
-        let own = tempfile::Builder::new().prefix("ken-git-").tempdir().map_err(unready)?;
+        let own = own_folder()?;
         prepare(settings, own.path(), &found).map_err(unready)?;
-        let Found { work, folder, common, is_bare, head, config, .. } = found;
+        let Found { work, folder, common, head, config, .. } = found;
+        let is_bare = work == folder;
         // Most configurations say nothing about the format, and then git need not be asked what they hold.
         let is_plain = !config.to_ascii_lowercase().windows(10).any(|part| part == b"extensions");
         let values = match what {
@@ -203,11 +217,12 @@ impl<'a> Repository<'a> {
 
     /// Runs git and returns its output. Fails unless its exit status is 0.
     pub(crate) fn read(&self, call: &GitCall<'_>) -> Result<Output, Error> {
-        let output = self.run(call)?;
-        match output.status {
-            0 => Ok(output),
-            status => Err(failed(&self.work, status, &format!("{}{}", output.errors, output.text))),
-        }
+        self.run(call)?.successful(&self.work)
+    }
+
+    /// Runs git and returns the one line that it prints.
+    pub(crate) fn line(&self, call: &GitCall<'_>) -> Result<String, Error> {
+        Ok(self.read(call)?.text.trim().to_owned())
     }
 
     /// Runs git and returns its whole output.
@@ -228,13 +243,11 @@ impl<'a> Repository<'a> {
 
     /// Moves refs, by the words or the input of `git update-ref`. Each is named with its old value.
     pub(crate) fn update_refs(&self, words: &[&str], stdin: Option<&str>) -> Result<(), Error> {
-        run_confined(self.settings, Access::Write, || {
-            let tree = Tree::open(self.settings)?;
+        with_tree(self.settings, Access::Write, |tree| {
             if self.is_bare { Ok(()) } else { tree.make_folder(&self.common.join("logs")) }
         })?;
         let write = vec![self.common.clone()];
-        let call =
-            GitCall { write, stdin, without_work_tree: true, ..GitCall::new(&[&["update-ref"], words].concat()) };
+        let call = GitCall { write, stdin, ..GitCall::without_work_tree(&[&["update-ref"], words].concat()) };
         self.read(&call).map(drop)
     }
 
@@ -273,32 +286,30 @@ pub(crate) fn values_of_text(text: &str) -> Vec<(String, String)> {
     text.split('\0').filter(|entry| !entry.is_empty()).map(value).collect()
 }
 
-/// Runs git where there is no repository yet, such as for a clone into the folder `work`.
-pub(crate) fn run_without_repository(
+/// Runs git where there is no repository yet, such as for a clone into the folder `work`. Fails unless its exit status is 0.
+pub(crate) fn read_without_repository(
     settings: &Settings,
     work: &RelPath,
     own: &Path,
     call: &GitCall<'_>,
 ) -> Result<Output, Error> {
-    run_git(settings, &GitPrograms::find(settings)?, call, work, own, Vec::new())
+    run_git(settings, &GitPrograms::find(settings)?, call, work, own, Vec::new())?.successful(work)
 }
 
 /// Lists the settings in the text of a configuration, as `git config --null --list` does. What it includes is not read.
 pub(crate) fn config_values(settings: &Settings, work: &RelPath, text: &[u8]) -> Result<String, Error> {
-    let own = tempfile::Builder::new().prefix("ken-git-").tempdir().map_err(unready)?;
+    let own = own_folder()?;
     let file = own.path().join("config");
     fs::write(&file, text).map_err(unready)?;
     let path = file.display().to_string();
     let call = GitCall {
         keep: MAX_LIST_BYTES,
+        env: vec![format!("GIT_DIR={}", own.path().display())],
         ..GitCall::new(&["config", "--file", &path, "--no-includes", "--null", "--list"])
     };
-    let call = GitCall { env: vec![format!("GIT_DIR={}", own.path().display())], ..call };
-    let output = run_without_repository(settings, work, own.path(), &call)?;
-    match output.status {
-        0 => Ok(output.text),
-        status => Err(failed(work, status, &output.errors)),
-    }
+    let output = run_git(settings, &GitPrograms::find(settings)?, &call, work, own.path(), Vec::new())?;
+    // Not what it has printed until then: values can be secret.
+    if output.status == 0 { Ok(output.text) } else { Err(failed(work, output.status, &output.errors)) }
 }
 
 fn run_git(
@@ -348,9 +359,14 @@ fn run_git(
     })
 }
 
-pub(crate) fn failed(repo: &RelPath, status: i32, output: &str) -> Error {
+fn failed(repo: &RelPath, status: i32, output: &str) -> Error {
     let lines: Vec<&str> = output.lines().take(5).collect();
     Error::conflict(format!("git in {repo} ended with {status}: {}", lines.join("; "))).at("/repo")
+}
+
+/// Makes a temporary folder for ken's git. It is removed when the value is dropped.
+pub(crate) fn own_folder() -> Result<TempDir, Error> {
+    tempfile::Builder::new().prefix("ken-git-").tempdir().map_err(unready)
 }
 
 fn unready(error: std::io::Error) -> Error {
@@ -358,17 +374,16 @@ fn unready(error: std::io::Error) -> Error {
 }
 
 /// Finds a repository and reads what git needs of it.
-fn find(settings: &Settings, place: &RelPath, project: &RelPath) -> Result<Found, Error> {
-    let tree = &Tree::open(settings)?;
+fn find(settings: &Settings, tree: &Tree, place: &RelPath, project: &RelPath) -> Result<Found, Error> {
     tree.folder(place)?;
     let (work, folder) = match nearest(settings, tree, place, project)? {
         Some(found) => found,
         None if is_bare(tree, place)? => (place.clone(), place.clone()),
         None => return Err(Error::not_found(format!("{place} is not a git repository")).at("/repo")),
     };
-    let read = |place: &RelPath, max: u64| match tree.read(place, Links::Refuse, max) {
-        Ok(node) => Ok(node.filter(|node| !node.version.link).map(|node| node.bytes)),
-        Err(error) => Err(error),
+    let read = |place: &RelPath, max: u64| {
+        let node = tree.read(place, Links::Refuse, max)?;
+        Ok::<_, Error>(node.filter(|node| !node.version.link).map(|node| node.bytes))
     };
     let common = match read(&folder.join("commondir"), MAX_POINTER_BYTES)? {
         None => folder.clone(),
@@ -376,16 +391,18 @@ fn find(settings: &Settings, place: &RelPath, project: &RelPath) -> Result<Found
     };
     let head = read(&folder.join("HEAD"), MAX_POINTER_BYTES)?.unwrap_or_default();
     let info = common.join("info");
-    let is_there = |name: &str| Ok::<bool, Error>(tree.stat(&common.join(name), Links::Refuse)?.is_some());
+    let mut links = vec!["refs", "logs"];
+    for name in ["packed-refs", "reftable", "shallow"] {
+        if tree.stat(&common.join(name), Links::Refuse)?.is_some() {
+            links.push(name);
+        }
+    }
     Ok(Found {
-        is_bare: work == folder,
         head: String::from_utf8_lossy(&head).trim().to_owned(),
         config: read(&common.join("config"), MAX_CONFIG)?.unwrap_or_default(),
         excluded: read(&info.join("exclude"), MAX_CONFIG)?.unwrap_or_default(),
         attributes: read(&info.join("attributes"), MAX_CONFIG)?.unwrap_or_default(),
-        has_packed_refs: is_there("packed-refs")?,
-        has_reftable: is_there("reftable")?,
-        has_shallow: is_there("shallow")?,
+        links,
         work,
         folder,
         common,
@@ -421,8 +438,7 @@ fn nearest(
 pub(crate) fn pointer(settings: &Settings, tree: &Tree, git: &RelPath) -> Result<Option<RelPath>, Error> {
     let node = tree.read(git, Links::Refuse, MAX_POINTER_BYTES)?.filter(|node| !node.version.link);
     let bytes = node.map(|node| node.bytes).unwrap_or_default();
-    let work = git.split().map(|(work, _)| work).unwrap_or_default();
-    Ok(bytes.strip_prefix(b"gitdir:").and_then(|path| led(settings, &work, path)))
+    Ok(bytes.strip_prefix(b"gitdir:").and_then(|path| led(settings, &git.around(), path)))
 }
 
 fn led(settings: &Settings, from: &RelPath, path: &[u8]) -> Option<RelPath> {
@@ -451,10 +467,7 @@ fn prepare(settings: &Settings, own: &Path, found: &Found) -> std::io::Result<()
     fs::write(own.join("info/attributes"), &found.attributes)?;
     fs::write(own.join("HEAD"), format!("{}\n", found.head))?;
     let common = settings.root.join(found.common.as_str());
-    let optional =
-        [("packed-refs", found.has_packed_refs), ("reftable", found.has_reftable), ("shallow", found.has_shallow)];
-    let optional = optional.into_iter().filter(|(_, is_there)| *is_there).map(|(name, _)| name);
-    for name in ["refs", "logs"].into_iter().chain(optional) {
+    for name in &found.links {
         symlink(common.join(name), own.join(name))?;
     }
     File::open(own)?.sync_all()

@@ -15,8 +15,8 @@ use rustix::io::{FdFlags, fcntl_setfd};
 use rustix::process::{Pid, Signal, kill_process};
 use serde::Deserialize;
 
-use crate::confine::{Access, run_confined};
-use crate::network::{Network, Proxy};
+use crate::confine::{Access, with_tree};
+use crate::network::{Network, Proxy, error_of};
 use crate::rel_path::RelPath;
 use crate::settings::Settings;
 use crate::tree::Tree;
@@ -125,7 +125,7 @@ impl Walls {
         let found = program()?.arg("--walls").output().map_err(|error| failed(&error))?;
         match serde_json::from_slice(&found.stdout) {
             Ok(walls) => Ok(walls),
-            Err(error) => Err(error_line(&found.stderr).unwrap_or_else(|| failed(&error))),
+            Err(error) => Err(error_of(&found.stderr).unwrap_or_else(|| failed(&error))),
         }
     }
 }
@@ -167,7 +167,7 @@ pub(crate) fn profile(settings: &Settings, write: &[RelPath], network: Option<&N
 
 /// Runs a program that can write nothing to its end. Fails if it cannot be started.
 pub(crate) fn run(settings: &Settings, job: &Job<'_>) -> Result<Ended, Error> {
-    let granted = run_confined(settings, Access::Read, || Granted::open(&Tree::open(settings)?, job.cwd, job.write))?;
+    let granted = with_tree(settings, Access::Read, |tree| Granted::open(tree, job.cwd, job.write))?;
     run_in(settings, job, &granted, None)
 }
 
@@ -210,7 +210,7 @@ pub(crate) fn run_in(
     let status = status.code().unwrap_or(CANNOT_CONFINE);
     let duration = begun.elapsed();
     if matches!(status, CANNOT_CONFINE | CANNOT_EXECUTE | NOT_FOUND)
-        && let Some(error) = error_line(&stderr.head)
+        && let Some(error) = error_of(&stderr.head)
     {
         return Err(error);
     }
@@ -291,8 +291,7 @@ fn watch(child: &mut Child, outputs_done: &Receiver<()>, disk: &Disk) -> Option<
 }
 
 fn terminate(child: &Child) {
-    let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
-    if let Some(pid) = pid {
+    if let Some(pid) = i32::try_from(child.id()).ok().and_then(Pid::from_raw) {
         // The process has not been waited for, so its pid has not been reused.
         let _ = kill_process(pid, Signal::TERM);
     }
@@ -334,12 +333,6 @@ fn free_bytes(folder: &OwnedFd) -> Option<u64> {
 fn limit() -> Option<u64> {
     let mib: u64 = std::env::var("KEN_CODER_DISK").ok()?.parse().ok()?;
     Some(mib.saturating_mul(1024 * 1024).min(DISK))
-}
-
-/// Returns the error of ken-sandbox itself, which is one line of JSON, or `None` if the output comes from the command.
-fn error_line(stderr: &[u8]) -> Option<Error> {
-    let error: serde_json::Value = serde_json::from_slice(stderr).ok()?;
-    serde_json::from_value(error.get("error")?.clone()).ok()
 }
 
 /// The start and the end of an output.

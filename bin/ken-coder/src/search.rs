@@ -8,7 +8,7 @@ use regex::bytes::{Regex, RegexBuilder};
 use serde::{Deserialize, Serialize};
 
 use crate::call::Operation;
-use crate::confine::{Access, run_confined};
+use crate::confine::{Access, with_tree};
 use crate::preview::Preview;
 use crate::rel_path::RelPath;
 use crate::settings::Settings;
@@ -71,7 +71,7 @@ impl Operation for Search {
 
     fn run(&self, settings: &Settings) -> Result<SearchResult, Error> {
         let pattern = self.compiled()?;
-        run_confined(settings, Access::Read, || self.search(settings, &pattern))
+        with_tree(settings, Access::Read, |tree| self.search(settings, tree, &pattern))
     }
 }
 
@@ -90,8 +90,7 @@ impl Search {
         })
     }
 
-    fn search(&self, settings: &Settings, pattern: &Regex) -> Result<SearchResult, Error> {
-        let tree = Tree::open(settings)?;
+    fn search(&self, settings: &Settings, tree: &Tree, pattern: &Regex) -> Result<SearchResult, Error> {
         tree.folder(&self.path)?;
         let max = self.max_matches.unwrap_or(DEFAULT_MATCHES).clamp(1, MAX_MATCHES);
         let ignored = if self.all { None } else { Some(Ignored::on_disk(settings)?) };

@@ -96,7 +96,9 @@ impl Snapshot {
             fs::read(&notes).ok().and_then(|bytes| serde_json::from_slice(&bytes).ok()).unwrap_or_default();
         let ignored = Ignored::on_disk(settings)?;
         let (mut places, folders) = find_files(settings, scope, &ignored);
-        places.extend(tracked.iter().filter(|place| is_file(tree, place)).cloned());
+        places.extend(
+            tracked.iter().filter(|place| tree.kind(place).is_some_and(|kind| kind != FileType::Directory)).cloned(),
+        );
         let patterns = ignored.patterns();
         let mut snapshot = Snapshot { files: BTreeMap::new(), unsaved: BTreeSet::new(), folders, patterns, at: 0 };
         let (mut new, mut new_bytes) = (Vec::new(), 0);
@@ -242,10 +244,10 @@ fn read_file(tree: &Tree, journal: &Journal, place: &RelPath, known: Option<&Kno
 /// those beyond the limits.
 pub(crate) fn left_out(
     settings: &Settings,
+    tree: &Tree,
     scope: &[RelPath],
     tracked: &BTreeSet<RelPath>,
 ) -> Result<Vec<String>, Error> {
-    let tree = Tree::open(settings)?;
     let ignored = Ignored::on_disk(settings)?;
     let (places, _) = find_files(settings, scope, &ignored);
     let mut lines = ignored.left_out(settings, &|place| tracked.contains(place));
@@ -261,11 +263,6 @@ pub(crate) fn left_out(
         lines.push(format!("{} beyond the first {MAX_FILES}", places.len() - MAX_FILES));
     }
     Ok(lines)
-}
-
-fn is_file(tree: &Tree, place: &RelPath) -> bool {
-    let stat = tree.stat(place, Links::Refuse).ok().flatten();
-    stat.is_some_and(|stat| FileType::from_raw_mode(stat.st_mode) != FileType::Directory)
 }
 
 /// Returns the files and folders below some folders, except those that are ignored.

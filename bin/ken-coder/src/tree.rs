@@ -93,6 +93,11 @@ impl Tree {
         }
     }
 
+    /// Returns the kind of what is at a place, of a link itself; `None` if nothing is there or it cannot be looked at.
+    pub(crate) fn kind(&self, place: &RelPath) -> Option<FileType> {
+        Some(FileType::from_raw_mode(self.stat(place, Links::Refuse).ok()??.st_mode))
+    }
+
     /// Reads a file of at most `max` bytes. A link is read as a file with [`Links::Follow`], else as its target.
     pub(crate) fn read(&self, place: &RelPath, links: Links, max: u64) -> Result<Option<Node>, Error> {
         let Some(stat) = self.stat(place, links)? else {
@@ -132,7 +137,7 @@ impl Tree {
         }
     }
 
-    /// Writes a new file under a temporary name beside `place`.
+    /// Writes a new file or link under a temporary name beside `place`.
     pub(crate) fn stage(
         &self,
         place: &RelPath,
@@ -141,14 +146,20 @@ impl Tree {
         bytes: &[u8],
         sync: bool,
     ) -> Result<(), Error> {
+        if !version.link {
+            return self.create(place, name, version.mode, bytes, sync);
+        }
+        let (folder, _) = self.open_parent(place)?;
+        symlinkat(bytes, &folder, name).map_err(|errno| resolve_error(place, errno))
+    }
+
+    /// Writes a new file under a temporary name beside `place`. Fails if something has that name.
+    pub(crate) fn create(&self, place: &RelPath, name: &str, mode: u32, bytes: &[u8], sync: bool) -> Result<(), Error> {
         let (folder, _) = self.open_parent(place)?;
         let failed = |errno: Errno| resolve_error(place, errno);
-        if version.link {
-            return symlinkat(bytes, &folder, name).map_err(failed);
-        }
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let file = openat(&folder, name, flags, Mode::RUSR | Mode::WUSR).map_err(failed)?;
-        fchmod(&file, Mode::from_raw_mode(version.mode & 0o1777)).map_err(failed)?;
+        fchmod(&file, Mode::from_raw_mode(mode & 0o1777)).map_err(failed)?;
         let mut file = File::from(file);
         let written = file.write_all(bytes).and_then(|()| if sync { file.sync_all() } else { Ok(()) });
         written.map_err(|error| Error::unavailable(format!("{place} cannot be written: {error}")))
@@ -179,6 +190,12 @@ impl Tree {
     pub(crate) fn take_over(&self, place: &RelPath, staged: &str) -> Result<(), Error> {
         let (folder, name) = self.open_parent(place)?;
         renameat_with(&folder, staged, &folder, name, RenameFlags::empty()).map_err(|errno| resolve_error(place, errno))
+    }
+
+    /// Puts a new file in place of one that has its name, by way of a temporary name that nothing may have.
+    pub(crate) fn replace(&self, place: &RelPath, name: &str, mode: u32, bytes: &[u8]) -> Result<(), Error> {
+        self.create(place, name, mode, bytes, true)?;
+        self.take_over(place, name)
     }
 
     /// Renames a staged file to its final name. Fails if a file has that name already.
@@ -212,8 +229,7 @@ impl Tree {
 
     /// Reads a file with a temporary name beside `place`.
     pub(crate) fn read_aside(&self, place: &RelPath, staged: &str, max: u64) -> Result<Option<Node>, Error> {
-        let folder = place.split().map(|(folder, _)| folder).unwrap_or_default();
-        self.read(&folder.join(staged), Links::Refuse, max)
+        self.read(&place.around().join(staged), Links::Refuse, max)
     }
 
     pub(crate) fn remove(&self, place: &RelPath) -> Result<(), Error> {

@@ -1,5 +1,6 @@
 //! `ken-coder undo`, `diff`, `journal` and `prune`: commands for people that show or undo what a run changed.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::time::{Duration, SystemTime};
@@ -11,11 +12,11 @@ use ken_types::ops::ids::is_meant;
 use ken_types::time::Timestamp;
 use serde::Serialize;
 
-use crate::change::{Change, Changes, Content, MAX_FILE, Target, action, commit, record};
-use crate::confine::{Access, run_confined};
+use crate::change::{MAX_FILE, action, commit, record};
+use crate::confine::{Access, run_confined, with_tree};
 use crate::diff::Diff as Shown;
 use crate::git_state::{Repositories, restore};
-use crate::journal::{GitChange, Journal as Kept, MAX_AGE, MAX_BYTES, Record};
+use crate::journal::{Entry, GitChange, Journal as Kept, MAX_AGE, MAX_BYTES, Record};
 use crate::rel_path::{Layout, RelPath};
 use crate::settings::{Settings, check_run};
 use crate::snapshot::recover;
@@ -174,7 +175,8 @@ impl Report for Undo {
         let settings = settings_of(&self.run)?;
         let journal = run_confined(&settings, Access::Write, || Kept::lock(&settings.state))?;
         let undo = Mint::fresh()?.ulid();
-        let (mut undone, git) = run_confined(&settings, Access::Write, || self.undo(&settings, &journal, &undo))?;
+        let (mut undone, git) =
+            with_tree(&settings, Access::Write, |tree| self.undo(&settings, tree, &journal, &undo))?;
         undone.restore_git(&settings, &journal, &undo, git)?;
         Ok(reply.send(&undone))
     }
@@ -186,30 +188,25 @@ impl Undo {
     fn undo(
         &self,
         settings: &Settings,
+        tree: &Tree,
         journal: &Kept,
         new_run: &str,
     ) -> Result<(UndoResult, BTreeMap<RelPath, GitChange>), Error> {
-        let tree = Tree::open(settings)?;
-        recover(settings, &tree, journal)?;
+        recover(settings, tree, journal)?;
         let (run, records) = find_here(settings, journal, &self.run)?;
         let whole = RunChanges::of(records);
-        let (mut changes, mut refused) = (Changes::new(), Vec::new());
+        let mut record = Record { run: new_run.to_owned(), ..record(settings, "undo")? };
+        let mut refused = Vec::new();
         for (path, span) in &whole.files {
-            match restoring_change(&tree, journal, path, span) {
-                Ok(Some(change)) => {
-                    changes.insert(path.clone(), change);
-                }
-                Ok(None) => {}
+            match restoring_change(tree, journal, path, span) {
+                Ok(change) => record.files.extend(change),
                 Err(why) => refused.push(Refused { path: path.clone(), why }),
             }
         }
-        let restored: Vec<RelPath> = changes.keys().cloned().collect();
-        let mut undo = None;
-        if !changes.is_empty() {
-            let mut record = record(settings, "undo")?;
-            record.run = new_run.to_owned();
-            undo = Some(record.run.clone());
-            commit(&tree, journal, record, &changes)?;
+        let restored: Vec<RelPath> = record.files.iter().map(|entry| entry.path.clone()).collect();
+        let undo = (!restored.is_empty()).then(|| new_run.to_owned());
+        if undo.is_some() {
+            commit(tree, journal, record, &|_, version| journal.content(&version.digest).map(Cow::Owned))?;
         }
         // Remove the deepest folders first. A folder that is not empty stays.
         let folders: BTreeSet<&RelPath> = whole.folders.iter().collect();
@@ -241,9 +238,8 @@ impl UndoResult {
                 Err(error) => self.refused.push(Refused { path: repo.join(".git"), why: error.message }),
             }
         }
-        let mut record = record(settings, "undo")?;
-        record.run = undo.to_owned();
-        record.git = repositories.changes(settings, &scope)?;
+        let git = repositories.changes(settings, &scope)?;
+        let record = Record { run: undo.to_owned(), git, ..record(settings, "undo")? };
         if record.git.is_empty() {
             return Ok(());
         }
@@ -253,7 +249,7 @@ impl UndoResult {
 }
 
 /// Returns the change that restores a file, or `None` if it needs no change. The error says why it cannot be restored.
-fn restoring_change(tree: &Tree, journal: &Kept, path: &RelPath, span: &FileChange) -> Result<Option<Change>, String> {
+fn restoring_change(tree: &Tree, journal: &Kept, path: &RelPath, span: &FileChange) -> Result<Option<Entry>, String> {
     let now = tree.read(path, Links::Refuse, MAX_FILE).map_err(|error| error.message)?;
     let now = now.map(|node| node.version);
     if now == span.before {
@@ -269,19 +265,15 @@ fn restoring_change(tree: &Tree, journal: &Kept, path: &RelPath, span: &FileChan
             _ => "it was changed since".to_owned(),
         });
     }
-    let after = match &span.before {
-        None => None,
-        Some(version) => {
-            journal.content(&version.digest).map_err(|error| error.message)?;
-            Some(Target { version: version.clone(), content: Content::Stored })
-        }
-    };
-    Ok(Some(Change { before: now, after }))
+    if let Some(version) = &span.before {
+        journal.content(&version.digest).map_err(|error| error.message)?;
+    }
+    Ok(Some(Entry { path: path.clone(), before: now, after: span.before.clone() }))
 }
 
 impl Answer for UndoResult {
     fn verdict(&self) -> Verdict {
-        if self.refused.is_empty() { Verdict::Positive } else { Verdict::Negative }
+        self.refused.is_empty().into()
     }
 
     fn summary(&self, _: bool, to: &mut dyn fmt::Write) -> fmt::Result {
@@ -341,14 +333,13 @@ impl Report for Diff {
 
     fn run(&self, reply: Reply<'_>) -> Result<Replied, Error> {
         let settings = settings_of(&self.run)?;
-        let found = run_confined(&settings, Access::Read, || self.diff(&settings))?;
+        let found = with_tree(&settings, Access::Read, |tree| self.diff(&settings, tree))?;
         Ok(reply.send(&found))
     }
 }
 
 impl Diff {
-    fn diff(&self, settings: &Settings) -> Result<Differences, Error> {
-        let tree = Tree::open(settings)?;
+    fn diff(&self, settings: &Settings, tree: &Tree) -> Result<Differences, Error> {
         let journal = Kept::reader(&settings.state);
         let (run, records) = find_here(settings, &journal, &self.run)?;
         let (mut files, mut shown) = (Vec::new(), Shown::default());
@@ -477,9 +468,9 @@ impl Report for Prune {
 
     fn run(&self, reply: Reply<'_>) -> Result<Replied, Error> {
         let settings = Settings::load()?;
-        let pruned = run_confined(&settings, Access::Write, || {
+        let pruned = with_tree(&settings, Access::Write, |tree| {
             let journal = Kept::lock(&settings.state)?;
-            recover(&settings, &Tree::open(&settings)?, &journal)?;
+            recover(&settings, tree, &journal)?;
             let kept = Duration::from_secs(self.days.saturating_mul(86_400));
             let of_session = self.session.as_deref().map(|session| journal.remove_session(session)).transpose()?;
             let (old, contents_removed) = journal.prune(kept, self.mib.saturating_mul(1024 * 1024))?;

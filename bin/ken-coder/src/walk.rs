@@ -85,7 +85,7 @@ impl Ignored {
         let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let mut single: BTreeMap<RelPath, usize> = BTreeMap::new();
         for file in state.files.iter().filter(|file| !saved(file)) {
-            *single.entry(file.split().map(|(folder, _)| folder).unwrap_or_default()).or_default() += 1;
+            *single.entry(file.around()).or_default() += 1;
         }
         let whole = state.folders.iter().map(|folder| (folder.clone(), count_files(settings, folder, saved)));
         let mut counts: Vec<(RelPath, usize)> = whole.chain(single).filter(|(_, count)| *count > 0).collect();
@@ -111,7 +111,8 @@ impl Ignored {
                 rules.iter().map(|rules| rules.matched(absolute(place), is_folder)).find(|found| !found.is_none());
             match found {
                 Some(Match::Ignore(_)) => {
-                    state.note(place, is_folder);
+                    let list = if is_folder { &mut state.folders } else { &mut state.files };
+                    list.push(place.clone());
                     return true;
                 }
                 Some(_) => return false,
@@ -137,11 +138,6 @@ impl State {
         let rules: Arc<[Gitignore]> = rules.collect();
         self.rules.insert(folder.clone(), rules.clone());
         rules
-    }
-
-    fn note(&mut self, place: &RelPath, is_folder: bool) {
-        let list = if is_folder { &mut self.folders } else { &mut self.files };
-        list.push(place.clone());
     }
 }
 

@@ -34,7 +34,7 @@ pub(crate) struct Command {
 
 /// The messages from the command to the supervisor begin with one of these bytes. `LISTENER` comes with the descriptor that
 /// tells of its system calls; `FAILED` is followed by an exit status and the text for standard error; `WALLS` comes from init,
-/// before the command is started, and is followed by what has been set up.
+/// before the command is started, and is followed by what has been set up, as JSON.
 pub(crate) const WALLS: u8 = b'W';
 pub(crate) const LISTENER: u8 = b'L';
 pub(crate) const FAILED: u8 = b'F';
@@ -58,7 +58,7 @@ impl Command {
         let sockets = self.sockets.with(walls.loopback);
         let ruleset = files::ruleset(&self.grants, self.found.as_ref(), sockets, walls.landlock)
             .map_err(|why| ("files (Landlock)", why))?;
-        let filter = syscalls::filter(sockets).map_err(|why| ("system calls (seccomp)", why))?;
+        let filter = syscalls::filter(sockets).map_err(|error| ("system calls (seccomp)", error.to_string()))?;
         for (resource, max) in &self.limits {
             limit(*resource, *max).map_err(step("resource limits"))?;
         }

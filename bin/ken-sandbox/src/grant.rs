@@ -114,6 +114,15 @@ impl AsFd for Grant {
     }
 }
 
+/// Opens what is at a path below a folder, whatever somebody puts in the place of a folder of that path. A symbolic link is opened
+/// itself.
+pub(crate) fn open_below(folder: &impl AsFd, path: &Path, flags: OFlag) -> Result<OwnedFd, Errno> {
+    let how = OpenHow::new()
+        .flags(flags | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC)
+        .resolve(ResolveFlag::RESOLVE_BENEATH | ResolveFlag::RESOLVE_NO_SYMLINKS);
+    openat2(folder, path, how)
+}
+
 /// Everything that the command is given.
 #[derive(Debug)]
 pub(crate) struct Grants {

@@ -53,7 +53,7 @@ fn start(mut command: Command, setup: &Setup, namespaces: libc::c_int, channel: 
         process::exit(CANNOT_CONFINE.into());
     }
     let walls = setup.run(namespaces, &command).unwrap_or_else(|why| confine::fail(&channel, CANNOT_CONFINE, &why));
-    write(&channel, &[&[WALLS][..], &walls.to_bytes()].concat())?;
+    write(&channel, &[&[WALLS][..], walls.json().as_bytes()].concat())?;
     if setup.report_only {
         process::exit(0);
     }

@@ -1,16 +1,17 @@
 //! The mounts of the sandbox, in a mount namespace of its own. What Landlock cannot express is made read-only here: a part of
 //! a folder that can be changed otherwise. All mounts come before Landlock, which then forbids to change them.
 
+use std::collections::BTreeMap;
 use std::ffi::CStr;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
 use nix::errno::Errno;
-use nix::fcntl::{OFlag, OpenHow, ResolveFlag, openat2};
+use nix::fcntl::OFlag;
 use nix::libc;
 use nix::mount::{MsFlags, mount};
 
-use crate::grant::{Grant, Grants};
+use crate::grant::{Grant, Grants, open_below};
 
 /// The constants of <linux/mount.h> that libc lacks here.
 const OPEN_TREE_CLONE: libc::c_uint = 1;
@@ -39,21 +40,14 @@ pub(crate) enum Hold {
     ReadOnly,
 }
 
-/// A file or folder to hold.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Held {
-    /// The writable folder, as an index of [`Grants::write`].
-    pub(crate) root: usize,
-    /// The path below it.
-    pub(crate) path: PathBuf,
-    pub(crate) hold: Hold,
-}
+/// The files and folders to hold, each by its writable folder, as an index of [`Grants::write`], and its path below that. A folder
+/// comes before what is in it.
+pub(crate) type Held = BTreeMap<(usize, PathBuf), Hold>;
 
 /// What to do in the namespace.
 #[derive(Debug, Default)]
 pub(crate) struct Plan {
-    /// Sorted, so that a folder comes before what is in it.
-    pub(crate) held: Vec<Held>,
+    pub(crate) held: Held,
     /// Whether everything but the writable folders becomes read-only.
     pub(crate) read_only: bool,
 }
@@ -85,8 +79,9 @@ pub(crate) fn set_up(plan: &Plan, grants: &Grants) -> Result<(), (String, Errno)
         let attached = grant.reopened().and_then(|place| attach(copy, &place));
         attached.map_err(|errno| (path.display().to_string(), errno))?;
     }
-    for held in &plan.held {
-        hold(held, grants).map_err(|errno| (held.path.display().to_string(), errno))?;
+    for ((root, path), how) in &plan.held {
+        let root = grants.write.get(*root).ok_or(Errno::EINVAL);
+        root.and_then(|root| hold(root, path, *how)).map_err(|errno| (path.display().to_string(), errno))?;
     }
     Ok(())
 }
@@ -97,15 +92,11 @@ pub(crate) fn own_proc() -> bool {
     mount(Some("proc"), "/proc", Some("proc"), flags, None::<&CStr>).is_ok()
 }
 
-fn hold(held: &Held, grants: &Grants) -> Result<(), Errno> {
-    let root = grants.write.get(held.root).ok_or(Errno::EINVAL)?.reopened()?;
+fn hold(root: &Grant, path: &Path, hold: Hold) -> Result<(), Errno> {
     // A symbolic link is held itself: a mount of the link on the link leads where the link leads.
-    let how = OpenHow::new()
-        .flags(OFlag::O_PATH | OFlag::O_CLOEXEC | OFlag::O_NOFOLLOW)
-        .resolve(ResolveFlag::RESOLVE_BENEATH | ResolveFlag::RESOLVE_NO_SYMLINKS);
-    let place = openat2(&root, &held.path, how)?;
+    let place = open_below(&root.reopened()?, path, OFlag::O_PATH)?;
     let copy = copy_of(&place)?;
-    if held.hold == Hold::ReadOnly {
+    if hold == Hold::ReadOnly {
         set(&copy, libc::AT_EMPTY_PATH | AT_RECURSIVE, ATTRIBUTE_READ_ONLY)?;
     }
     attach(&copy, &place)

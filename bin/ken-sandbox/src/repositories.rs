@@ -11,12 +11,12 @@ use std::path::{Path, PathBuf};
 
 use nix::dir::{Dir, Type};
 use nix::errno::Errno;
-use nix::fcntl::{OFlag, OpenHow, ResolveFlag, openat, openat2};
+use nix::fcntl::{OFlag, openat};
 use nix::sys::stat::{FileStat, Mode, SFlag, fstat, mkdirat};
 use nix::unistd::{UnlinkatFlags, unlinkat, write};
 
 use crate::cli::{Job, Refusal};
-use crate::grant::{Grant, Grants, refused};
+use crate::grant::{Grant, Grants, open_below, refused};
 use crate::mounts::{Held, Hold};
 
 /// Files and folders of a repository from which git takes programs to run, or the place of such files. Those that are missing
@@ -62,7 +62,7 @@ enum Content {
 /// What is to be held, and what has been made for it. That is removed again when this is dropped.
 #[derive(Default)]
 pub(crate) struct Protection {
-    held: BTreeMap<(usize, PathBuf), Hold>,
+    pub(crate) held: Held,
     made: Vec<Made>,
 }
 
@@ -80,7 +80,7 @@ impl Drop for Protection {
             let _ = match size {
                 None => unlinkat(folder, *name, UnlinkatFlags::RemoveDir),
                 Some(size) => match look(folder, Path::new(name)) {
-                    Ok((_, about)) if usize::try_from(about.st_size) == Ok(*size) => {
+                    Ok(about) if usize::try_from(about.st_size) == Ok(*size) => {
                         unlinkat(folder, *name, UnlinkatFlags::NoRemoveDir)
                     }
                     _ => Ok(()),
@@ -113,15 +113,10 @@ impl Protection {
         Ok(protection)
     }
 
-    pub(crate) fn held(&self) -> Vec<Held> {
-        let each = self.held.iter();
-        each.map(|((root, path), hold)| Held { root: *root, path: path.clone(), hold: *hold }).collect()
-    }
-
     /// Makes a file or folder read-only, if it is there, and the target of a symbolic link too, if that lies below the root.
     fn hold(&mut self, index: usize, root: &Grant, path: &Path) -> Result<(), Errno> {
-        let (_, about) = match look(root, path) {
-            Ok(found) => found,
+        let about = match look(root, path) {
+            Ok(about) => about,
             Err(Errno::ENOENT | Errno::ENOTDIR) => return Ok(()),
             Err(errno) => return Err(errno),
         };
@@ -170,14 +165,9 @@ fn make_file(folder: &OwnedFd, name: &str, text: &[u8]) -> Result<(), Errno> {
     write(&file, text).map(drop)
 }
 
-/// Opens what is at a path below a folder, as a path only. A symbolic link is opened itself.
-fn look(folder: &impl AsFd, path: &Path) -> Result<(OwnedFd, FileStat), Errno> {
-    let how = OpenHow::new()
-        .flags(OFlag::O_PATH | OFlag::O_CLOEXEC | OFlag::O_NOFOLLOW)
-        .resolve(ResolveFlag::RESOLVE_BENEATH | ResolveFlag::RESOLVE_NO_SYMLINKS);
-    let file = openat2(folder, path, how)?;
-    let about = fstat(&file)?;
-    Ok((file, about))
+/// Tells what is at a path below a folder, of a symbolic link itself.
+fn look(folder: &impl AsFd, path: &Path) -> Result<FileStat, Errno> {
+    fstat(&open_below(folder, path, OFlag::O_PATH)?)
 }
 
 /// What a symbolic link leads to, as a path below the root; `None` for everything else, and if it leads elsewhere.
@@ -242,11 +232,8 @@ impl Search<'_> {
 
     /// `None` for what is no folder, and for a folder that is read-only as a whole.
     fn open(&mut self, path: &Path) -> Result<Option<OwnedFd>, Errno> {
-        let how = OpenHow::new()
-            .flags(OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC)
-            .resolve(ResolveFlag::RESOLVE_BENEATH | ResolveFlag::RESOLVE_NO_SYMLINKS);
         let name = if path.as_os_str().is_empty() { Path::new(".") } else { path };
-        match openat2(self.root, name, how) {
+        match open_below(self.root, name, OFlag::O_RDONLY | OFlag::O_DIRECTORY) {
             Ok(folder) if path.as_os_str().len() <= MAX_PATH_BYTES => Ok(Some(folder)),
             // Its owner could make it accessible again, from inside the sandbox too.
             Ok(_) | Err(Errno::EACCES) => self.read_only(path).map(|()| None),
@@ -288,7 +275,7 @@ impl Search<'_> {
     /// `.git` as a file names the folder of the repository, and as a symbolic link it leads there. Returns that folder if it
     /// is known: it has any name.
     fn git_file(&mut self, path: &Path) -> Result<Option<PathBuf>, Errno> {
-        let (_, about) = look(self.root, path)?;
+        let about = look(self.root, path)?;
         self.protection.add(self.index, path, Hold::ReadOnly)?;
         let target = target(self.root, path, &about);
         if let Some(target) = &target {
@@ -330,8 +317,7 @@ fn entries(folder: OwnedFd) -> Result<Entries, Errno> {
 
 /// What a name in a folder is: a folder, or something else.
 fn kind(folder: &OwnedFd, name: &OsStr) -> Result<Type, Errno> {
-    let (_, about) = look(folder, Path::new(name))?;
-    let kind = SFlag::from_bits_truncate(about.st_mode) & SFlag::S_IFMT;
+    let kind = SFlag::from_bits_truncate(look(folder, Path::new(name))?.st_mode) & SFlag::S_IFMT;
     Ok(if kind == SFlag::S_IFDIR { Type::Directory } else { Type::File })
 }
 
@@ -466,7 +452,7 @@ mod tests {
         add(&mut protection, "a/b/.git/config", Hold::InPlace);
         add(&mut protection, "a", Hold::ReadOnly);
         add(&mut protection, "", Hold::ReadOnly);
-        let held: Vec<_> = protection.held().into_iter().map(|held| (held.path, held.hold)).collect();
+        let held: Vec<_> = protection.held.clone().into_iter().map(|((_, path), hold)| (path, hold)).collect();
         let wanted = [
             ("a", Hold::ReadOnly),
             ("a/b", Hold::InPlace),

@@ -50,7 +50,7 @@ pub(crate) fn run(job: &Job) -> Result<u8, Refusal> {
     let temporary = Temporary::make().map_err(|error| Refusal::step("the temporary directory", error))?;
     let grants = Grants::open(job, temporary.path())?;
     let protection = Protection::of(job, &grants)?;
-    let plan = Plan { held: protection.held(), read_only: walls::needs_read_only(landlock) };
+    let plan = Plan { held: protection.held.clone(), read_only: walls::needs_read_only(landlock) };
     let setup = Setup { plan, landlock, report_only: job.walls };
     let roots = grants.write.iter().map(Grant::duplicate).collect::<Result<_, _>>()?;
     let command = command(job, grants, temporary.path())?;
@@ -171,8 +171,8 @@ struct Sandbox {
     limits: Limits,
     /// Why the command could not be executed.
     refusal: Option<Refusal>,
-    /// What init has set up.
-    walls: Option<Walls>,
+    /// What init has set up, as JSON.
+    walls: Option<Vec<u8>>,
 }
 
 impl Sandbox {
@@ -213,8 +213,9 @@ impl Sandbox {
         if let Some(refusal) = self.refusal {
             return Err(refusal);
         }
-        let text = self.walls.unwrap_or_default().json() + "\n";
-        let _ = std::io::Write::write_all(&mut std::io::stdout().lock(), text.as_bytes());
+        let mut text = self.walls.unwrap_or_else(|| Walls::default().json().into());
+        text.push(b'\n');
+        let _ = std::io::Write::write_all(&mut std::io::stdout().lock(), &text);
         Ok(0)
     }
 
@@ -286,7 +287,7 @@ impl Sandbox {
         let (bytes, listener) = confine::receive(channel.as_fd()).unwrap_or_default();
         match bytes.split_first() {
             Some((&LISTENER, _)) => self.listener = listener.map(Arc::new),
-            Some((&WALLS, walls)) => self.walls = Some(Walls::from_bytes(walls)),
+            Some((&WALLS, walls)) => self.walls = Some(walls.to_vec()),
             Some((&FAILED, [status, message @ ..])) => {
                 let refusal = Refusal::step("cannot run the command", String::from_utf8_lossy(message));
                 self.refusal = Some(match *status {

@@ -45,11 +45,7 @@ const NAMESPACES: u64 =
 
 /// The filter. It does not allow seccomp(2): a command that could add a listener of its own could answer in the supervisor's
 /// place.
-pub(crate) fn filter(sockets: Sockets) -> Result<BpfProgram, String> {
-    program(sockets).map_err(|error| error.to_string())
-}
-
-fn program(sockets: Sockets) -> Result<BpfProgram, BackendError> {
+pub(crate) fn filter(sockets: Sockets) -> Result<BpfProgram, BackendError> {
     let mut first: BpfProgram = SET_ID.into_iter().flat_map(without_set_id).collect();
     if sockets.are_supervised() {
         first.extend(unaddressed_send());

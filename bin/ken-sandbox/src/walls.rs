@@ -6,7 +6,7 @@ use nix::errno::Errno;
 use crate::cli::Refusal;
 
 /// What has been set up around a command.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Walls {
     pub(crate) landlock: i32,
     /// A PID namespace: no process outside has a number, and the end of its first process ends all of them.
@@ -35,28 +35,12 @@ impl Walls {
         Err(missing)
     }
 
-    /// As one line of JSON, for `--walls`.
+    /// As JSON, for `--walls`.
     pub(crate) fn json(&self) -> String {
         let Walls { landlock, processes, mounts, loopback, own_proc } = self;
         format!(
             r#"{{"landlock":{landlock},"processes":{processes},"mounts":{mounts},"loopback":{loopback},"ownProc":{own_proc}}}"#
         )
-    }
-
-    pub(crate) fn to_bytes(self) -> [u8; 5] {
-        let landlock = u8::try_from(self.landlock).unwrap_or(u8::MAX);
-        [landlock, self.processes.into(), self.mounts.into(), self.loopback.into(), self.own_proc.into()]
-    }
-
-    pub(crate) fn from_bytes(bytes: &[u8]) -> Walls {
-        let is = |at: usize| bytes.get(at).is_some_and(|byte| *byte != 0);
-        Walls {
-            landlock: bytes.first().copied().unwrap_or_default().into(),
-            processes: is(1),
-            mounts: is(2),
-            loopback: is(3),
-            own_proc: is(4),
-        }
     }
 }
 
@@ -106,15 +90,5 @@ mod tests {
             }
             assert_eq!(needs_read_only(landlock), landlock < 3);
         }
-    }
-
-    #[test]
-    fn walls_are_read_as_they_were_written() {
-        for bits in 0..16 {
-            let [processes, mounts, loopback, own_proc] = [1, 2, 4, 8].map(|bit| bits & bit != 0);
-            let walls = Walls { landlock: bits, processes, mounts, loopback, own_proc };
-            assert_eq!(Walls::from_bytes(&walls.to_bytes()), walls);
-        }
-        assert_eq!(Walls::from_bytes(&[]), Walls::default());
     }
 }

@@ -1,9 +1,9 @@
 //! `ken-tools add`: puts the MCP servers of a README into mcp.json. It says what each would touch and asks once. Then it
 //! installs them and shows what they offer.
 
-use std::fmt::{self, Write as _};
+use std::fmt;
 use std::fs::File;
-use std::io::{BufRead, BufReader, IsTerminal, Write as _};
+use std::io::{BufReader, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 
 use clap::Args;
@@ -15,7 +15,7 @@ use serde_json::{Map, Value, json};
 
 use crate::commands::{Folders, runtime};
 use crate::mcp::{Package, ServerConfig, Servers, Transport, entries_in, put, unreadable_arguments, written};
-use crate::servers::{ServerReport, show_with_command};
+use crate::servers::{ServerReport, is_answered_with_yes, show_with_command};
 
 #[derive(Args)]
 pub(crate) struct Add {
@@ -217,16 +217,10 @@ fn missing(command: &[String]) -> Vec<String> {
 fn is_agreed(plans: &[Plan]) -> Result<bool, Error> {
     let (Ok(terminal), true) = (File::open("/dev/tty"), std::io::stderr().is_terminal()) else { return Ok(false) };
     let mut text = String::new();
-    let unwritten = |error: fmt::Error| Error::internal(error.to_string());
-    plans.iter().try_for_each(|plan| plan.show(&mut text)).map_err(unwritten)?;
-    write!(text, "ken: add {}? [y/N] ", if plans.len() == 1 { "this server" } else { "these servers" })
-        .map_err(unwritten)?;
-    let mut stderr = std::io::stderr();
-    let mut answer = String::new();
-    let asked = stderr.write_all(text.as_bytes()).and_then(|()| stderr.flush());
-    let read = asked.and_then(|()| BufReader::new(terminal).read_line(&mut answer));
-    read.map_err(|error| Error::internal(format!("the terminal: {error}")))?;
-    Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
+    let shown = plans.iter().try_for_each(|plan| plan.show(&mut text));
+    shown.map_err(|error| Error::internal(error.to_string()))?;
+    let servers = if plans.len() == 1 { "this server" } else { "these servers" };
+    is_answered_with_yes(&format!("{text}ken: add {servers}? [y/N] "), BufReader::new(terminal))
 }
 
 /// Installs and starts the servers, and asks what they offer.

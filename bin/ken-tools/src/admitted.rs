@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::catalog::Listing;
 use crate::entry::Entry;
-use crate::process::{self, End, Ended, Work};
+use crate::process::{End, Ended, Work};
 
 /// A call of an existing tool by an agent that may use it, with arguments that match the tool's schema.
 pub(crate) struct Admitted<'a> {
@@ -36,33 +36,18 @@ impl Admitted<'_> {
         Ok(Admitted { entry, call })
     }
 
-    /// Runs `command`: the tool itself, or its preview if `may_change` is false. Its output can have at most `max`
-    /// bytes.
-    pub(crate) async fn process(&self, command: &[String], may_change: bool, max: usize) -> Result<Ended, String> {
-        let (outside, input) = (named(&self.call.outside), self.call.arguments.to_string());
-        let variables = self.variables(&outside);
-        let (entry, variables) = (self.entry, &*variables);
-        process::run(&Work { entry, command, input: &input, may_change, max, variables }).await
-    }
-
-    /// Runs the tool, which asks whether it may go on.
-    pub(crate) async fn process_asking<D, W>(&self, max: usize, decide: D) -> Result<Ended, String>
-    where
-        D: FnOnce(String) -> W,
-        W: Future<Output = bool>,
-    {
-        let (outside, input) = (named(&self.call.outside), self.call.arguments.to_string());
-        let variables = self.variables(&outside);
-        let (entry, command, variables) = (self.entry, &*self.entry.command, &*variables);
-        process::run_asking(&Work { entry, command, input: &input, may_change: true, max, variables }, decide).await
-    }
-
-    fn variables<'a>(&'a self, outside: &'a str) -> Vec<(&'static str, &'a str)> {
-        let (run, session) = (self.call.submission.as_deref(), self.call.session.as_deref());
-        let outside = Some(outside).filter(|origins| !origins.is_empty());
-        let folder = self.call.workspace.as_deref();
-        let variables = [("KEN_RUN", run), ("KEN_SESSION", session), ("KEN_OUTSIDE", outside), ("KEN_FOLDER", folder)];
-        variables.into_iter().filter_map(|(name, value)| Some((name, value?))).collect()
+    /// Returns what `command` needs to run: the tool itself, or its preview if `may_change` is false. Its output can have at
+    /// most `max` bytes.
+    pub(crate) fn work<'a>(&'a self, command: &'a [String], may_change: bool, max: usize) -> Work<'a> {
+        let call = &self.call;
+        let variables = [
+            ("KEN_RUN", call.submission.clone()),
+            ("KEN_SESSION", call.session.clone()),
+            ("KEN_OUTSIDE", Some(named(&call.outside)).filter(|origins| !origins.is_empty())),
+            ("KEN_FOLDER", call.workspace.clone()),
+        ];
+        let variables = variables.into_iter().filter_map(|(name, value)| Some((name, value?))).collect();
+        Work { entry: self.entry, command, input: call.arguments.to_string(), may_change, max, variables }
     }
 }
 

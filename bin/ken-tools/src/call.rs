@@ -19,7 +19,7 @@ use crate::mcp::{Listener, ServerCall, Servers};
 use crate::output::{Outputs, details};
 use crate::places::Places;
 use crate::preview;
-use crate::process::Ended;
+use crate::process::{self, Ended};
 
 /// The maximum number of calls that run at the same time, of all and of one session. Further calls wait. An agent runs at
 /// most 16 calls of a turn at a time.
@@ -114,7 +114,7 @@ impl Caller {
             may_run
         };
         let max = max_output(call.entry);
-        let ended = call.process_asking(max, decide).await;
+        let ended = process::run_asking(&call.work(&call.entry.command, true, max), decide).await;
         Ok(match (verdict.into_inner().transpose()?, ended) {
             (Some(GateResult::Refused(reason)), _) => Err(reason),
             // It was let go on, or it failed before it asked.
@@ -130,7 +130,7 @@ impl Caller {
             return server.call(&ServerCall { tool, arguments, entry, outputs, listener }).await;
         }
         let max = max_output(call.entry);
-        let ended = call.process(&call.entry.command, true, max).await?;
+        let ended = process::run(&call.work(&call.entry.command, true, max)).await?;
         read(call.entry, &ended, max, &self.outputs).await
     }
 

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use ken_types::ops::tools::{Problem, Tools};
 use ken_types::{Error, share};
@@ -14,6 +14,7 @@ use tokio::net::unix::pipe::Receiver;
 
 use crate::changed::Changed;
 use crate::entry::Entry;
+use crate::lock;
 use crate::mcp::Servers;
 
 /// The maximum number of tools. More would not fit into a model's prompt.
@@ -125,7 +126,7 @@ impl Catalog {
 
     /// Returns the current tools.
     pub(crate) fn read(&self) -> Arc<Listing> {
-        let mut listing = self.listing.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut listing = lock(&self.listing);
         // Before the folders are read, so that a change during the read is seen the next time.
         let has_changed = self.changed.take() | self.has_changed();
         match &*listing {

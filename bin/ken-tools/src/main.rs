@@ -21,7 +21,7 @@ mod servers;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use ken_service::{NoOptions, Program, Start};
@@ -90,6 +90,11 @@ fn is_part() -> bool {
     started || std::env::args().skip(1).any(names_a_place)
 }
 
+/// Locks a mutex. What it holds is whole at any time, also after a panic of a thread that held it.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// The state of the daemon.
 struct Tools {
     catalog: Catalog,
@@ -103,7 +108,7 @@ impl Tools {
     /// Reads what has changed, logs new problems, and sends the state of the MCP servers to kend for `ken status`.
     fn refresh(&self) {
         let listing = self.catalog.read();
-        let mut logged = self.logged_problems.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut logged = lock(&self.logged_problems);
         for problem in listing.problems.iter().filter(|problem| !logged.contains(problem)) {
             tracing::warn!(file = problem.file, "not offered: {}", problem.error);
         }

@@ -2,9 +2,11 @@
 //! the places of all others.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, SemaphorePermit};
+
+use crate::lock;
 
 pub(crate) struct Places {
     all: Semaphore,
@@ -33,13 +35,9 @@ impl Places {
     }
 
     fn session(&self, name: &str) -> Session<'_> {
-        let mut sessions = self.lock();
+        let mut sessions = lock(&self.sessions);
         let places = sessions.entry(name.to_owned()).or_insert_with(|| Arc::new(Semaphore::new(self.per_session)));
         Session { of: self, name: name.to_owned(), places: Arc::clone(places) }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, HashMap<String, Arc<Semaphore>>> {
-        self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -60,7 +58,7 @@ struct Session<'a> {
 
 impl Drop for Session<'_> {
     fn drop(&mut self) {
-        let mut sessions = self.of.lock();
+        let mut sessions = lock(&self.of.sessions);
         // Two remain: this one and the map's.
         if Arc::strong_count(&self.places) == 2 {
             sessions.remove(&self.name);
@@ -79,11 +77,11 @@ mod tests {
         let third = tokio::time::timeout(std::time::Duration::from_millis(20), places.take(Some("a")));
         assert!(third.await.is_err());
         let other = places.take(Some("b")).await;
-        assert_eq!((places.taken(), places.lock().len()), (3, 2));
+        assert_eq!((places.taken(), lock(&places.sessions).len()), (3, 2));
         drop((first, other));
-        assert_eq!((places.taken(), places.lock().len()), (1, 1));
+        assert_eq!((places.taken(), lock(&places.sessions).len()), (1, 1));
         let third = places.take(Some("a")).await;
         drop((second, third));
-        assert_eq!((places.taken(), places.lock().len()), (0, 0));
+        assert_eq!((places.taken(), lock(&places.sessions).len()), (0, 0));
     }
 }

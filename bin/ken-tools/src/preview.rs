@@ -9,6 +9,7 @@ use sha2::{Digest, Sha256};
 
 use crate::admitted::{Admitted, written};
 use crate::output::{self, Outputs};
+use crate::process;
 
 /// The maximum size of the output of a tool's preview command, in bytes. The diff is a part of it, and has at most
 /// [`BLOB_BYTES`] without the escapes of JSON.
@@ -66,7 +67,7 @@ fn with_origins(reason: &str, outside: &Outside) -> String {
 
 /// Runs the preview command of the tool and returns its preview.
 async fn own_preview(call: &Admitted<'_>, command: &[String]) -> Result<Preview, String> {
-    let ended = call.process(command, false, MAX_OUTPUT_BYTES).await?;
+    let ended = process::run(&call.work(command, false, MAX_OUTPUT_BYTES)).await?;
     let preview = read(&call.entry.tool.spec.name, written(call.entry, &ended, &[0], MAX_OUTPUT_BYTES)?)?;
     Ok(completed_by(preview, default_preview(call)))
 }

@@ -47,13 +47,13 @@ pub(crate) struct Work<'a> {
     pub(crate) entry: &'a Entry,
     pub(crate) command: &'a [String],
     /// The text for standard input.
-    pub(crate) input: &'a str,
+    pub(crate) input: String,
     /// Whether it can change files and reach the network, if the description allows that.
     pub(crate) may_change: bool,
     /// The maximum size of its standard output, in bytes. If it writes more, it is killed.
     pub(crate) max: usize,
     /// Additional environment variables.
-    pub(crate) variables: &'a [(&'static str, &'a str)],
+    pub(crate) variables: Vec<(&'static str, String)>,
 }
 
 /// Runs a command of a tool to its end. If the future is dropped before that, the command is killed with all processes
@@ -119,7 +119,7 @@ async fn command(work: &Work<'_>) -> Result<Command, String> {
         Confinement::Touch => confined(work).await?,
         Confinement::Own => unconfined(work)?,
     };
-    command.envs(work.variables.iter().copied()).env(JSON_ERRORS.0, JSON_ERRORS.1);
+    command.envs(work.variables.iter().map(|(name, value)| (name, value))).env(JSON_ERRORS.0, JSON_ERRORS.1);
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
     if crate::is_part() {
         // kend sends SIGTERM to the whole group of a part. The calls that have begun can then end, until the time to stop is over.
@@ -192,7 +192,7 @@ async fn confined(work: &Work<'_>) -> Result<Command, String> {
     for name in &entry.env {
         command.arg("--env").arg(name);
     }
-    for (name, _) in work.variables.iter().chain([&JSON_ERRORS]) {
+    for name in work.variables.iter().map(|(name, _)| *name).chain([JSON_ERRORS.0]) {
         command.arg("--env").arg(name);
     }
     command.args(["--cwd", "/", "--"]).args(work.command);

@@ -2,7 +2,7 @@
 //! print their prompts.
 
 use std::fmt;
-use std::io::{IsTerminal, Write};
+use std::io::{BufRead, IsTerminal, Write};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -61,7 +61,7 @@ impl Report for ListServers {
 }
 
 /// A server that was asked what it offers.
-#[derive(Serialize)]
+#[derive(Default, Serialize)]
 pub(crate) struct ServerReport {
     name: String,
     /// `accepted`, `new`, `changed`, `starting` or `down`.
@@ -111,18 +111,7 @@ impl ServerReport {
     }
 
     fn without_tools(server: &Arc<Server>, state: &'static str, why: String) -> ServerReport {
-        let name = server.config.name.clone();
-        ServerReport {
-            name,
-            state,
-            why,
-            said: Vec::new(),
-            hint: None,
-            sha256: String::new(),
-            tools: Pinned::default(),
-            prompts: Vec::new(),
-            differences: Vec::new(),
-        }
+        ServerReport { name: server.config.name.clone(), state, why, ..ServerReport::default() }
     }
 
     /// Whether it runs, accepted or not.
@@ -283,10 +272,14 @@ fn confirmed(seen: &ServerReport) -> Result<bool, Error> {
     let mut text = String::new();
     let shown = show(seen, seen.state == "new", &mut text);
     shown.map_err(|error| Error::internal(error.to_string()))?;
-    let mut stderr = std::io::stderr();
-    let asked = write!(stderr, "{text}ken: may agents use these tools? [y/N] ").and_then(|()| stderr.flush());
-    let mut answer = String::new();
-    let read = asked.and_then(|()| std::io::stdin().read_line(&mut answer));
+    is_answered_with_yes(&format!("{text}ken: may agents use these tools? [y/N] "), std::io::stdin().lock())
+}
+
+/// Puts a question to the person at the terminal, and reads the answer.
+pub(crate) fn is_answered_with_yes(question: &str, mut from: impl BufRead) -> Result<bool, Error> {
+    let (mut stderr, mut answer) = (std::io::stderr(), String::new());
+    let asked = stderr.write_all(question.as_bytes()).and_then(|()| stderr.flush());
+    let read = asked.and_then(|()| from.read_line(&mut answer));
     read.map_err(|error| Error::internal(format!("the terminal: {error}")))?;
     Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
 }

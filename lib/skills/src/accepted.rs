@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use ken_trusted::Others;
-use ken_types::{Error, json};
+use ken_types::Error;
 use serde::{Deserialize, Serialize};
 
 /// The maximum size of this file, in bytes.
@@ -25,17 +25,13 @@ impl Accepted {
     /// Reads the file. If there is none, nothing is accepted. Fails if other users can change the file, or if it is
     /// damaged.
     pub fn read(path: &Path) -> Result<Accepted, Error> {
-        let read = ken_trusted::find(path, Others::MayRead, MAX_BYTES).and_then(|bytes| match bytes {
-            Some(bytes) => json::parse(&bytes, MAX_DEPTH).and_then(json::from_value),
-            None => Ok(Accepted::default()),
-        });
+        let read = ken_trusted::find_json(path, Others::MayRead, MAX_BYTES, MAX_DEPTH);
         read.map_err(|error| Error { at: Some(path.display().to_string()), ..error })
     }
 
     /// Replaces the file.
     pub fn write(&self, path: &Path) -> Result<(), Error> {
-        let text = serde_json::to_string_pretty(self).map_err(|error| Error::internal(error.to_string()))?;
-        ken_trusted::replace(path, format!("{text}\n").as_bytes(), Others::MayRead)
+        ken_trusted::replace_json(path, self, Others::MayRead)
     }
 }
 

@@ -8,13 +8,13 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Component, Path, PathBuf};
 
-use ken_types::{Error, json};
+use ken_types::Error;
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, open, openat};
 use nix::sys::stat::Mode;
 use serde::{Deserialize, Serialize};
 
-use crate::{OTHERS_WRITE, Others, STICKY, find, replace};
+use crate::{OTHERS_WRITE, Others, STICKY, find_json, replace_json};
 
 /// The name of the file in the state directory. It is alone in its folder, because the gateway may read that folder and nothing else
 /// there; a rule for the file itself would end when the file is replaced.
@@ -63,17 +63,13 @@ impl Folders {
     pub fn read(state: &Path) -> Result<Folders, Error> {
         let path = state.join(FILE);
         adopt(&state.join(OLD_FILE), &path);
-        let read = find(&path, Others::Nothing, MAX_BYTES).and_then(|bytes| match bytes {
-            Some(bytes) => json::parse(&bytes, MAX_DEPTH).and_then(json::from_value),
-            None => Ok(Folders::default()),
-        });
+        let read = find_json(&path, Others::Nothing, MAX_BYTES, MAX_DEPTH);
         read.map_err(|error| Error { at: Some(path.display().to_string()), ..error })
     }
 
     /// Replaces the list.
     pub fn write(&self, state: &Path) -> Result<(), Error> {
-        let text = serde_json::to_string_pretty(self).map_err(|error| Error::internal(error.to_string()))?;
-        replace(&state.join(FILE), format!("{text}\n").as_bytes(), Others::Nothing)
+        replace_json(&state.join(FILE), self, Others::Nothing)
     }
 
     /// Opens a trusted folder as a path only. Fails with `forbidden` if it is not trusted, or if something else is at its

@@ -13,10 +13,12 @@ use std::io::{ErrorKind, Read, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 
-use ken_types::Error;
+use ken_types::{Error, json};
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, OpenHow, ResolveFlag, openat2};
 use nix::unistd::geteuid;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 
 /// The permission bits that allow the group and others to write.
 const OTHERS_WRITE: u32 = 0o022;
@@ -59,6 +61,26 @@ pub fn find(path: &Path, others: Others, max: u64) -> Result<Option<Vec<u8>>, Er
     }
     check_mode(path, mode)?;
     bounded(file, max).map(Some)
+}
+
+/// Returns the value that a JSON file of at most `max` bytes holds, and the default one if the file does not exist. The file
+/// is read as by [`find`].
+pub fn find_json<T: DeserializeOwned + Default>(
+    path: &Path,
+    others: Others,
+    max: u64,
+    max_depth: usize,
+) -> Result<T, Error> {
+    match find(path, others, max)? {
+        Some(bytes) => json::parse(&bytes, max_depth).and_then(json::from_value),
+        None => Ok(T::default()),
+    }
+}
+
+/// Replaces a JSON file as [`replace`] does.
+pub fn replace_json(path: &Path, value: &impl Serialize, others: Others) -> Result<(), Error> {
+    let text = serde_json::to_string_pretty(value).map_err(|error| Error::internal(error.to_string()))?;
+    replace(path, format!("{text}\n").as_bytes(), others)
 }
 
 /// Returns the text of `secrets.env`, or an empty text if the file does not exist. Fails if other users have any access

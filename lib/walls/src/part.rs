@@ -2,10 +2,10 @@
 
 use std::collections::BTreeSet;
 use std::fs::{File, OpenOptions};
-use std::io::{self, Read, Seek, SeekFrom};
+use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStringExt;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use ken_types::config::Calls;
@@ -69,7 +69,7 @@ impl Files {
             ruleset = add(ruleset, path, access)?;
         }
         let loaders: BTreeSet<PathBuf> =
-            programs().filter_map(|program| loader(program)?.canonicalize().ok()).collect();
+            programs().filter_map(|program| loader(program).ok()??.canonicalize().ok()).collect();
         for loader in loaders {
             // Where a system has its libraries elsewhere, they are beside the loader.
             let libraries = loader.parent().unwrap_or(&loader);
@@ -113,35 +113,38 @@ fn managed(target: &Path) -> Option<PathBuf> {
     target.parent().filter(|folder| folder.starts_with("/run")).map(Path::to_owned)
 }
 
-/// Returns the loader that the kernel runs for a dynamic program (PT_INTERP of elf(5)). `None` for a static one, and for what is
-/// not an ELF file of 64 bits.
-fn loader(program: &Path) -> Option<PathBuf> {
-    const INTERPRETER: u32 = 3;
-    let mut file = File::open(program).ok()?;
-    let mut header = [0; 64];
-    file.read_exact(&mut header).ok()?;
+/// Returns the loader that the kernel runs for a dynamic program (PT_INTERP of elf(5)), or `None` for a static one. Fails for what
+/// is not an ELF file of 64 bits.
+pub fn loader(program: &Path) -> io::Result<Option<PathBuf>> {
+    const INTERPRETER: u64 = 3;
+    let file = File::open(program)?;
+    let header = read_at(&file, 0, 64)?;
     if !header.starts_with(b"\x7fELF\x02") {
-        return None;
+        return Err(io::Error::other("this is not a 64-bit ELF program, so its loader is unknown"));
     }
-    let short = |bytes: &[u8], at: usize| Some(u16::from_ne_bytes(bytes.get(at..at + 2)?.try_into().ok()?));
-    let long = |bytes: &[u8], at: usize| Some(u64::from_ne_bytes(bytes.get(at..at + 8)?.try_into().ok()?));
-    let (table, size, count) = (long(&header, 32)?, short(&header, 54)?, short(&header, 56)?);
-    for number in 0..u64::from(count) {
-        let entry = read_at(&mut file, table + number * u64::from(size), 56)?;
-        if u32::from_ne_bytes(entry.get(..4)?.try_into().ok()?) == INTERPRETER {
-            let mut path = read_at(&mut file, long(&entry, 8)?, long(&entry, 32)?.min(PATH_MAX as u64))?;
-            path.truncate(path.iter().position(|byte| *byte == 0)?);
-            return Some(std::ffi::OsString::from_vec(path).into());
+    let (table, size, count) = (number(&header, 32, 8), number(&header, 54, 2), number(&header, 56, 2));
+    for at in 0..count {
+        let entry = read_at(&file, table.saturating_add(at * size), 56)?;
+        if number(&entry, 0, 4) == INTERPRETER {
+            let mut path = read_at(&file, number(&entry, 8, 8), number(&entry, 32, 8).min(PATH_MAX as u64))?;
+            path.truncate(path.iter().position(|byte| *byte == 0).ok_or(io::ErrorKind::InvalidData)?);
+            return Ok(Some(std::ffi::OsString::from_vec(path).into()));
         }
     }
-    None
+    Ok(None)
 }
 
-fn read_at(file: &mut File, offset: u64, size: u64) -> Option<Vec<u8>> {
-    file.seek(SeekFrom::Start(offset)).ok()?;
-    let mut bytes = vec![0; usize::try_from(size).ok()?];
-    file.read_exact(&mut bytes).ok()?;
-    Some(bytes)
+fn read_at(file: &File, offset: u64, size: u64) -> io::Result<Vec<u8>> {
+    let mut bytes = vec![0; size as usize];
+    file.read_exact_at(&mut bytes, offset)?;
+    Ok(bytes)
+}
+
+/// Returns a number of the machine's own byte order.
+fn number(bytes: &[u8], at: usize, size: usize) -> u64 {
+    let part = bytes.get(at..at + size).unwrap_or_default();
+    let digit = |number: u64, byte: &u8| number << 8 | u64::from(*byte);
+    if cfg!(target_endian = "little") { part.iter().rev().fold(0, digit) } else { part.iter().fold(0, digit) }
 }
 
 /// Restricts this process, which must have one thread, to the files that every part may read and to these, and to the system calls of
@@ -261,10 +264,10 @@ mod tests {
     #[test]
     fn the_loader_of_a_program_is_found() {
         let own = std::env::current_exe().unwrap();
-        let found = loader(&own).unwrap();
+        let found = loader(&own).unwrap().unwrap();
         assert!(found.is_absolute() && found.exists(), "{found:?}");
-        assert_eq!(loader(Path::new("/etc/passwd")), None);
-        assert_eq!(loader(Path::new("/no/such/file")), None);
+        assert!(loader(Path::new("/etc/passwd")).is_err());
+        assert!(loader(Path::new("/no/such/file")).is_err());
     }
 
     /// A program of 64 bits whose table has one entry of another kind, and then the one that names the loader.
@@ -298,7 +301,7 @@ mod tests {
             (elf.to_vec(), None),
         ] {
             std::fs::write(&file, &bytes).unwrap();
-            assert_eq!(loader(&file).as_deref(), expected.map(Path::new), "{:?}", &bytes[..5]);
+            assert_eq!(loader(&file).ok().flatten().as_deref(), expected.map(Path::new), "{:?}", &bytes[..5]);
         }
         std::fs::remove_file(&file).unwrap();
     }

@@ -3,11 +3,10 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use crate::common::Home;
+use crate::common::{Home, executable, hide, output_text, until};
 use serde_json::{Value, json};
 
 fn shell(home: &Home, text: &str) -> Value {
-    crate::common::sandbox_is_built();
     home.done("run", &json!({"shell": text, "cwd": "repos/site", "timeoutSeconds": 60}))
 }
 
@@ -38,8 +37,7 @@ fn a_command_changes_its_project_and_nothing_else() {
 fn a_toolchain_that_is_out_of_reach_is_answered_with_the_setting_that_allows_it() {
     let home = Home::new();
     let toolchain = tempfile::Builder::new().prefix("toolchain").tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
-    std::fs::write(toolchain.path().join("cc"), "#!/bin/sh\necho compiled\n").unwrap();
-    std::fs::set_permissions(toolchain.path().join("cc"), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    executable(&toolchain.path().join("cc"), "#!/bin/sh\necho compiled\n");
     let launch = format!("exec {}/cc", toolchain.path().display());
     let ran = shell(&home, &launch);
     assert_eq!(ran["status"], 126, "{ran}");
@@ -150,14 +148,6 @@ fn a_killed_command_leaves_no_process_and_is_on_record() {
     assert!(!home.path("repos/site/b").exists());
 }
 
-fn until(what: impl Fn() -> bool) {
-    let end = Instant::now() + Duration::from_secs(30);
-    while !what() {
-        assert!(Instant::now() < end, "it does not happen");
-        std::thread::sleep(Duration::from_millis(20));
-    }
-}
-
 #[test]
 fn tests_are_run_by_the_files_of_a_project() {
     let home = Home::new();
@@ -171,26 +161,12 @@ fn tests_are_run_by_the_files_of_a_project() {
     assert!(home.why_not("test", &json!({"cwd": "repos"})).contains("none of"));
 }
 
-/// A repository with one commit.
-fn repository() -> Home {
-    crate::common::sandbox_is_built();
-    let home = Home::new();
-    home.put("repos/site/a", "one\n");
-    home.git(&["init", "-q"]);
-    home.git(&["add", "a"]);
-    home.git(&["commit", "-q", "-m", "First"]);
-    home
-}
-
 #[test]
 fn a_commit_is_what_its_preview_showed() {
-    let home = repository();
+    let home = Home::with_repository();
     home.put("repos/site/a", "two\n");
     home.put("repos/site/b", "new\n");
-    let hook = home.path("repos/site/.git/hooks/pre-commit");
-    std::fs::create_dir_all(hook.parent().unwrap()).unwrap();
-    std::fs::write(&hook, "#!/bin/sh\ntouch hooked\nexit 1\n").unwrap();
-    std::fs::set_permissions(&hook, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    executable(&home.path("repos/site/.git/hooks/pre-commit"), "#!/bin/sh\ntouch hooked\nexit 1\n");
     let call = json!({"repo": "repos/site", "message": "Change a\n\nAnd add b."});
     let before = home.files();
     let preview = home.preview("commit", &call);
@@ -222,7 +198,7 @@ fn a_commit_is_what_its_preview_showed() {
 
 #[test]
 fn looking_at_a_repository_changes_nothing_whatever_its_settings_run() {
-    let home = repository();
+    let home = Home::with_repository();
     home.put("repos/site/a", "two\n");
     home.put("repos/site/.gitattributes", "a diff=evil filter=evil\n");
     let trap = home.path("repos/site/trapped");
@@ -256,7 +232,7 @@ fn looking_at_a_repository_changes_nothing_whatever_its_settings_run() {
 
 #[test]
 fn a_push_reaches_a_remote_of_the_workspace_only() {
-    let home = repository();
+    let home = Home::with_repository();
     home.git(&["init", "-q", "--bare", home.path("repos/bare").to_str().unwrap()]);
     home.git(&["remote", "add", "origin", home.path("repos/bare").to_str().unwrap()]);
     home.git(&["remote", "add", "far", "https://example.org/x.git"]);
@@ -273,7 +249,7 @@ fn a_push_reaches_a_remote_of_the_workspace_only() {
     for remote in ["far", "shell"] {
         let call = json!({"repo": "repos/site", "remote": remote});
         let output = home.command(&["push", "--preview", "--json", &call.to_string()]).output().unwrap();
-        assert!(crate::common::output_text(&output).contains("forbidden"), "{output:?}");
+        assert!(output_text(&output).contains("forbidden"), "{output:?}");
         assert_eq!(home.refused("push", &call)["code"], "forbidden");
     }
 }
@@ -292,27 +268,11 @@ fn without_the_kernels_help_nothing_is_done() {
             ["run", "--json", r#"{"argv":["touch","b"],"cwd":"repos/site"}"#],
         ] {
             let mut command = home.command(&words);
-            let filter = hiding(call);
-            // SAFETY: between fork and exec, the closure only makes system calls.
-            #[allow(unsafe_code)]
-            unsafe {
-                std::os::unix::process::CommandExt::pre_exec(&mut command, move || {
-                    seccompiler::apply_filter(&filter).map_err(std::io::Error::other)
-                });
-            }
+            hide(&mut command, call);
             let output = command.output().unwrap();
             assert_eq!(output.status.code(), Some(2), "{words:?} {output:?}");
-            assert!(crate::common::output_text(&output).contains(named), "{words:?} {output:?}");
+            assert!(output_text(&output).contains(named), "{words:?} {output:?}");
         }
         assert!(!home.path("repos/site/b").exists());
     }
-}
-
-/// System calls added since 2019 have the same number on all architectures (asm-generic/unistd.h).
-fn hiding(call: i64) -> seccompiler::BpfProgram {
-    use seccompiler::{SeccompAction, SeccompFilter};
-    let arch = std::env::consts::ARCH.try_into().unwrap();
-    let hidden = SeccompAction::Errno(38);
-    let filter = SeccompFilter::new([(call, vec![])].into(), SeccompAction::Allow, hidden, arch).unwrap();
-    filter.try_into().unwrap()
 }

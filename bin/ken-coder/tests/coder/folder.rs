@@ -10,7 +10,6 @@ use tempfile::TempDir;
 
 /// A home, and beside it a folder of the person's own with a neighbour.
 fn site() -> (Home, TempDir) {
-    crate::common::sandbox_is_built();
     let (home, own) = (Home::new(), tempfile::tempdir().unwrap());
     fs::create_dir_all(home.folder().join("state")).unwrap();
     for (file, text) in [("site/Makefile", "test:\n\ttrue\n"), ("site/docs/a.md", "old\n"), ("other/secret", "s\n")] {

@@ -1,21 +1,9 @@
 //! Tests of ken's own git: it does what was shown, and runs nothing that a repository names.
 
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use crate::common::{Home, as_run};
+use crate::common::{Home, as_run, executable};
 use serde_json::json;
-
-/// A repository with one commit.
-fn repository() -> Home {
-    crate::common::sandbox_is_built();
-    let home = Home::new();
-    home.put("repos/site/a", "one\n");
-    home.git(&["init", "-q"]);
-    home.git(&["add", "."]);
-    home.git(&["commit", "-q", "-m", "First"]);
-    home
-}
 
 /// A program that leaves a canary when it runs. It passes its input on, so that git goes on with it as a filter.
 fn trap(home: &Home, name: &str) -> (PathBuf, PathBuf) {
@@ -23,21 +11,14 @@ fn trap(home: &Home, name: &str) -> (PathBuf, PathBuf) {
     std::fs::create_dir_all(folder.join("sung")).unwrap();
     // Only the workspace can be written to in the sandbox, so the canary is there.
     let (program, canary) = (folder.join(name), home.path(&format!("repos/site/sung-{name}")));
-    std::fs::write(&program, format!("#!/bin/sh\ntouch {}\ncat\n", canary.display())).unwrap();
-    std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
+    executable(&program, &format!("#!/bin/sh\ntouch {}\ncat\n", canary.display()));
     (program, canary)
-}
-
-fn executable(path: &Path, text: &str) {
-    std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-    std::fs::write(path, text).unwrap();
-    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755)).unwrap();
 }
 
 /// A clean filter of the repository could put something else into the commit than into its preview.
 #[test]
 fn a_filter_of_the_repository_is_refused_and_named() {
-    let home = repository();
+    let home = Home::with_repository();
     home.put("repos/site/.gitattributes", "*.bin filter=evil\n");
     home.put("repos/site/x.bin", "data\n");
     home.put("repos/site/a", "two\n");
@@ -54,7 +35,7 @@ fn a_filter_of_the_repository_is_refused_and_named() {
 /// A filter that the operator names runs, with the operator's command and not the repository's.
 #[test]
 fn a_filter_of_the_operator_runs_in_the_sandbox() {
-    let home = repository();
+    let home = Home::with_repository();
     home.configure("rules = [{ path = \"repos\", policy = \"ask\", filters = { upper = \"tr a-z A-Z\" } }]");
     home.put("repos/site/.gitattributes", "*.up filter=upper\n");
     home.put("repos/site/x.up", "data\n");
@@ -70,7 +51,7 @@ fn a_filter_of_the_operator_runs_in_the_sandbox() {
 /// Attributes cannot hide a text in the diff that is shown.
 #[test]
 fn the_diff_of_a_commit_shows_a_text_that_attributes_call_binary() {
-    let home = repository();
+    let home = Home::with_repository();
     home.put("repos/site/.gitattributes", "* diff=evil\n*.sh -diff\n");
     home.git(&["add", "."]);
     home.git(&["commit", "-q", "-m", "Attributes"]);
@@ -82,7 +63,7 @@ fn the_diff_of_a_commit_shows_a_text_that_attributes_call_binary() {
 /// What a person has staged and committed by hand fits together with what ken commits.
 #[test]
 fn a_commit_leaves_the_index_as_git_does() {
-    let home = repository();
+    let home = Home::with_repository();
     home.put("repos/site/sub/b", "b\n");
     home.put("repos/site/c", "c\n");
     home.git(&["add", "c"]);
@@ -111,7 +92,7 @@ fn a_commit_leaves_the_index_as_git_does() {
 
 #[test]
 fn a_further_worktree_and_sha256_are_repositories_too() {
-    let home = repository();
+    let home = Home::with_repository();
     home.git(&["worktree", "add", "-q", "-b", "side", home.path("repos/side").to_str().unwrap()]);
     home.put("repos/side/b", "b\n");
     home.done("commit", &json!({"repo": "repos/side", "message": "Aside"}));
@@ -134,7 +115,7 @@ fn a_further_worktree_and_sha256_are_repositories_too() {
 /// A push publishes one commit on one branch at one address, whatever the configuration asks for besides.
 #[test]
 fn a_push_does_what_it_shows_and_runs_no_program_of_the_remote() {
-    let home = repository();
+    let home = Home::with_repository();
     let (bare, other) = (home.path("repos/bare"), home.path("repos/other"));
     for folder in [&bare, &other] {
         home.git(&["init", "-q", "--bare", folder.to_str().unwrap()]);
@@ -212,7 +193,7 @@ fn a_push_does_what_it_shows_and_runs_no_program_of_the_remote() {
 
 #[test]
 fn a_folder_is_cloned_without_running_its_programs() {
-    let home = repository();
+    let home = Home::with_repository();
     let (program, canary) = trap(&home, "clone");
     home.git(&["config", "uploadpack.packObjectsHook", program.to_str().unwrap()]);
     home.git(&["config", "core.fsmonitor", program.to_str().unwrap()]);
@@ -258,7 +239,7 @@ const HOSTILE: [&str; 26] = [
 
 #[test]
 fn no_setting_of_a_repository_has_an_effect_on_git_of_ken() {
-    let home = repository();
+    let home = Home::with_repository();
     let (program, canary) = trap(&home, "setting");
     home.put("repos/site/.gitattributes", "a diff=evil filter=evil merge=evil\n");
     home.put("repos/site/b", "new\n");
@@ -308,7 +289,7 @@ fn fifo(path: &Path) {
 /// A FIFO blocks whoever opens it until somebody writes to it.
 #[test]
 fn a_fifo_stops_nobody() {
-    let home = repository();
+    let home = Home::with_repository();
     home.put("projects/other/x", "needle\n");
     home.put("repos/site/dir/y", "needle\n");
     for name in
@@ -344,7 +325,7 @@ fn a_fifo_stops_nobody() {
 /// A command cannot hide what it does by telling git to ignore it.
 #[test]
 fn what_git_tracks_is_put_back_whatever_the_command_makes_git_ignore() {
-    let home = repository();
+    let home = Home::with_repository();
     home.put("repos/site/kept.o", "tracked although ignored\n");
     home.put("repos/site/plain", "neither tracked nor ignored\n");
     home.git(&["add", "kept.o"]);
@@ -376,7 +357,7 @@ fn what_git_tracks_is_put_back_whatever_the_command_makes_git_ignore() {
 /// Removing a branch and its objects is undone too: refs alone would lead to nothing.
 #[test]
 fn refs_come_back_with_their_objects() {
-    let home = repository();
+    let home = Home::with_repository();
     home.git(&["branch", "side"]);
     home.put("repos/site/a", "two\n");
     home.git(&["commit", "-q", "-a", "-m", "Second"]);
@@ -418,7 +399,7 @@ fn refs_come_back_with_their_objects() {
 /// A ref that somebody has moved since stays, and is named.
 #[test]
 fn a_commit_is_undone_unless_somebody_went_on() {
-    let home = repository();
+    let home = Home::with_repository();
     let commit = |run: &str, text: &str| {
         home.put("repos/site/a", text);
         let call = json!({"repo": "repos/site", "message": text}).to_string();
@@ -446,7 +427,7 @@ fn a_commit_is_undone_unless_somebody_went_on() {
 /// What undo will not restore is part of what a person decides about, and short.
 #[test]
 fn what_is_left_out_is_shown_before_the_command_runs() {
-    let home = repository();
+    let home = Home::with_repository();
     home.put("repos/site/.gitignore", "node_modules\n*.o\n");
     for number in 0..2_000 {
         home.put(&format!("repos/site/node_modules/p{}/f{number}", number % 50), "x");
@@ -469,7 +450,7 @@ fn what_is_left_out_is_shown_before_the_command_runs() {
 /// What git executes is never edited without a person, whatever a rule says.
 #[test]
 fn what_git_executes_is_never_edited_without_a_person() {
-    let home = repository();
+    let home = Home::with_repository();
     home.configure("rules = [{ path = \"repos\", policy = \"auto-edit\" }]");
     let approval = |path: &str| home.preview("write", &json!({"path": path, "content": "x"}))["approval"].take();
     assert_eq!(approval("repos/site/husky/pre-commit"), "none");

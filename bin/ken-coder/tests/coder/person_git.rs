@@ -7,7 +7,7 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use crate::common::Home;
+use crate::common::{Home, executable, hide_namespaces, until};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -164,7 +164,6 @@ struct World {
 
 impl World {
     fn new(user: Option<u32>, is_bound: bool) -> World {
-        crate::common::sandbox_is_built();
         let own = tempfile::Builder::new().prefix("ken-own-").tempdir().unwrap();
         std::fs::set_permissions(own.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
         let world = World { home: Home::new(), own, user, is_bound };
@@ -220,8 +219,7 @@ impl World {
             (self.repos().join(format!("p{number}")), self.home.folder().join(format!("canaries/{number}")));
         self.as_person(&self.repos(), &format!("cp -a template p{number}"));
         let evil = format!("#!/bin/sh\ntouch {}\nexec cat\n", canary.display());
-        std::fs::write(folder.join("evil"), evil).unwrap();
-        std::fs::set_permissions(folder.join("evil"), std::fs::Permissions::from_mode(0o755)).unwrap();
+        executable(&folder.join("evil"), &evil);
         self.own(&folder.join("sub"));
         if let Some(user) = self.user {
             chown(folder.join("evil"), Some(user), Some(user)).unwrap();
@@ -262,24 +260,11 @@ impl World {
             command.env("KEN_FOLDER", self.repos().join(format!("p{number}")));
         }
         if !has_namespaces {
-            let filter = hiding_clone3();
-            // SAFETY: between fork and exec it makes system calls only.
-            #[allow(unsafe_code)]
-            unsafe {
-                command.pre_exec(move || seccompiler::apply_filter(&filter).map_err(std::io::Error::other));
-            }
+            hide_namespaces(&mut command);
         }
         let text = self.start(command);
         serde_json::from_str(&text).unwrap_or_else(|_| panic!("{script}: {text}"))
     }
-}
-
-fn hiding_clone3() -> seccompiler::BpfProgram {
-    use seccompiler::{SeccompAction, SeccompFilter};
-    const CLONE3: i64 = 435;
-    let arch = std::env::consts::ARCH.try_into().unwrap();
-    let hidden = SeccompAction::Errno(38);
-    SeccompFilter::new([(CLONE3, vec![])].into(), SeccompAction::Allow, hidden, arch).unwrap().try_into().unwrap()
 }
 
 /// The attempts of one of several tests, each with its number. All of them take most of a minute, so by default each test has its own
@@ -386,7 +371,6 @@ fn no_repository_is_hidden_by_its_name_or_mode() {
 /// A kill between a change of the configuration and its end: the next change of the workspace takes it back.
 #[test]
 fn what_a_killed_command_left_is_taken_back_by_the_next_change() {
-    crate::common::sandbox_is_built();
     let home = Home::new();
     home.put("repos/site/a", "1");
     home.git(&["init", "-q"]);
@@ -395,18 +379,9 @@ fn what_a_killed_command_left_is_taken_back_by_the_next_change() {
         git init -q nested; git -C nested config core.fsmonitor x; touch made; sleep 328";
     let call = json!({"shell": script, "cwd": "repos/site"}).to_string();
     let mut command = home.command(&["run", "--json", &call]);
-    let filter = hiding_clone3();
-    // SAFETY: between fork and exec it makes system calls only.
-    #[allow(unsafe_code)]
-    unsafe {
-        command.pre_exec(move || seccompiler::apply_filter(&filter).map_err(std::io::Error::other));
-    }
+    hide_namespaces(&mut command);
     let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
-    let end = std::time::Instant::now() + std::time::Duration::from_secs(60);
-    while !home.path("repos/site/made").exists() {
-        assert!(std::time::Instant::now() < end, "the command has not begun");
-        std::thread::sleep(std::time::Duration::from_millis(20));
-    }
+    until(|| home.path("repos/site/made").exists());
     child.kill().unwrap();
     child.wait().unwrap();
     assert_ne!(home.text("repos/site/.git/config"), config);
@@ -419,17 +394,11 @@ fn what_a_killed_command_left_is_taken_back_by_the_next_change() {
 /// Without mounts, what a command did to git is taken back only when it ends. So no rule lets it run by itself.
 #[test]
 fn without_mounts_a_listed_command_needs_a_person() {
-    crate::common::sandbox_is_built();
     let home = Home::with("rules = [{ path = \"repos\", policy = \"ask\", commands = [[\"make\"]] }]");
     let preview = |hide: bool| {
         let mut command = home.command(&["run", "--preview", "--json", r#"{"argv":["make"],"cwd":"repos/site"}"#]);
         if hide {
-            let filter = hiding_clone3();
-            // SAFETY: between fork and exec it makes system calls only.
-            #[allow(unsafe_code)]
-            unsafe {
-                command.pre_exec(move || seccompiler::apply_filter(&filter).map_err(std::io::Error::other));
-            }
+            hide_namespaces(&mut command);
         }
         let output = command.output().unwrap();
         serde_json::from_slice::<Value>(&output.stdout).unwrap_or_else(|_| panic!("{output:?}"))
@@ -442,7 +411,6 @@ fn without_mounts_a_listed_command_needs_a_person() {
 /// A variable of git in the operator's environment for commands would name a configuration.
 #[test]
 fn no_variable_of_git_reaches_a_command() {
-    crate::common::sandbox_is_built();
     let home = Home::with("env = [\"GIT_CONFIG_GLOBAL=/tmp/x\", \"GIT_DIR=/tmp/y\", \"OTHER=z\"]");
     let ran = home.done("run", &json!({"shell": "env", "cwd": "repos/site"}));
     let text = ran["stdout"].as_str().unwrap();
@@ -452,7 +420,6 @@ fn no_variable_of_git_reaches_a_command() {
 /// A repository that a command makes works, with the settings that can run nothing.
 #[test]
 fn a_repository_that_a_command_makes_can_be_used() {
-    crate::common::sandbox_is_built();
     let home = Home::new();
     let script = "git init -q -b main .; git config user.name N; git config user.email n@example.org; \
         git remote add origin https://example.org/x.git; git config core.pager less; echo 1 > a; git add a; git commit -q -m one";
@@ -470,7 +437,6 @@ fn a_repository_that_a_command_makes_can_be_used() {
 /// The person who reads the result, and the model, learn what can be approved instead.
 #[test]
 fn a_refused_change_of_the_configuration_names_what_can_be_approved() {
-    crate::common::sandbox_is_built();
     let home = Home::new();
     home.put("repos/site/a", "1");
     home.git(&["init", "-q"]);

@@ -2,17 +2,8 @@
 
 use std::time::Duration;
 
-use crate::common::Home;
+use crate::common::{Home, in_run, output_text};
 use serde_json::{Value, json};
-
-/// Calls ken-coder as a part of this run.
-fn in_run(home: &Home, run: &str, words: &[&str], call: &Value) -> (Option<i32>, Value) {
-    let text = call.to_string();
-    let words = [words, &["--format", "compact", "--json", text.as_str()]].concat();
-    let output = home.command(&words).env("KEN_RUN", run).output().unwrap();
-    let from = if output.stdout.is_empty() { &output.stderr } else { &output.stdout };
-    (output.status.code(), serde_json::from_slice(from).unwrap())
-}
 
 fn asks(home: &Home, run: &str, command: &str, call: &Value) -> String {
     let (_, preview) = in_run(home, run, &[command, "--preview"], call);
@@ -126,7 +117,7 @@ fn a_plan_always_asks_and_never_lifts_a_deny() {
     // A command cannot create a plan by writing its file, because that is outside the workspace.
     assert!(!home.path("").join("plans").exists() && home.state().join("plans/r1.json").exists());
     let nobody = home.command(&["plan", "--json", &plan().to_string()]).output().unwrap();
-    assert!(crate::common::output_text(&nobody).contains("KEN_RUN"), "{nobody:?}");
+    assert!(output_text(&nobody).contains("KEN_RUN"), "{nobody:?}");
     for wrong in [
         json!({"summary": " ", "edits": [{"path": "repos/site/b", "content": "x"}]}),
         json!({"summary": "x", "edits": []}),

@@ -3,12 +3,11 @@
 use std::io::Write;
 use std::time::Instant;
 
-use crate::common::{Home, as_run};
+use crate::common::{Home, as_run, output_text};
 use serde_json::{Value, json};
 
 #[test]
 fn a_run_is_undone_exactly() {
-    crate::common::sandbox_is_built();
     let home = Home::new();
     home.put("repos/site/a", "one\n");
     home.put("repos/site/b", "two\n");
@@ -137,7 +136,7 @@ fn a_run_is_named_by_its_id_or_the_beginning_of_it() {
     std::fs::create_dir_all(other.join("repos/site")).unwrap();
     let output = home.command(&["undo", "abcd2"]).env("KEN_WORKSPACE", &other).output().unwrap();
     assert_eq!(output.status.code(), Some(2));
-    assert!(crate::common::output_text(&output).contains("worked in"), "{output:?}");
+    assert!(output_text(&output).contains("worked in"), "{output:?}");
 }
 
 #[test]

@@ -1,13 +1,11 @@
 //! What a command is given stays what was checked, whatever another one renames meanwhile; and what the result says about it.
 
-use std::io::Write;
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::{Child, Command, Output, Stdio};
-use std::time::{Duration, Instant};
+use std::process::{Child, Command};
 
-use crate::common::Home;
+use crate::common::{Home, executable, hide_namespaces, outcome, until};
 use serde_json::{Value, json};
 
 /// An ordinary user that every system has: nobody.
@@ -38,31 +36,17 @@ fn started_as(mut command: Command, user: Option<u32>, call: &Value) -> Child {
     if let Some(user) = user {
         command.uid(user).gid(user);
     }
-    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    child.stdin.take().unwrap().write_all(call.to_string().as_bytes()).unwrap();
-    child
+    crate::common::started(command, call)
 }
 
-fn ended(child: Child) -> (Output, Value) {
-    let output = child.wait_with_output().unwrap();
-    let from = if output.stdout.is_empty() { &output.stderr } else { &output.stdout };
-    let value = serde_json::from_slice(from).unwrap_or_else(|_| panic!("{output:?}"));
-    (output, value)
-}
-
-fn wait_for(path: &Path) {
-    let end = Instant::now() + Duration::from_secs(30);
-    while !path.exists() {
-        assert!(Instant::now() < end, "{} never came", path.display());
-        std::thread::sleep(Duration::from_millis(10));
-    }
+fn ended(child: Child) -> (Option<i32>, Value) {
+    outcome(&child.wait_with_output().unwrap())
 }
 
 /// The first command replaces the folder of the second one, which has been approved and waits for it, by a link to somewhere
 /// else: to ken's own files here.
 #[test]
 fn a_folder_that_is_replaced_while_a_command_waits_is_not_followed() {
-    crate::common::sandbox_is_built();
     for user in users() {
         let home = Home::new();
         home.put("repos/a/file", "mine\n");
@@ -72,11 +56,11 @@ fn a_folder_that_is_replaced_while_a_command_waits_is_not_followed() {
         give(&home, user);
         let script = format!("touch started; sleep 2; mv a a.old; ln -s '{}' a", outside.display());
         let first = started(&home, user, &json!({"shell": script, "cwd": "repos"}));
-        wait_for(&home.path("repos/started"));
+        until(|| home.path("repos/started").exists());
         let second = json!({"shell": "cat secret; echo x > planted", "cwd": "repos/a"});
         let second = started(&home, user, &second);
-        let (first, _) = ended(first);
-        assert!(first.status.success(), "{first:?}");
+        let (status, answer) = ended(first);
+        assert_eq!(status, Some(0), "{answer}");
         assert!(home.path("repos/a").is_symlink());
         let (_, answer) = ended(second);
         assert!(!answer.to_string().contains("the secret"), "as {user:?}: {answer}");
@@ -89,14 +73,13 @@ fn a_folder_that_is_replaced_while_a_command_waits_is_not_followed() {
 /// A folder that is replaced while its command runs stays the folder of the command, and the result says it.
 #[test]
 fn a_folder_that_is_replaced_while_its_command_runs_is_named() {
-    crate::common::sandbox_is_built();
     for user in users() {
         let home = Home::new();
         home.put("repos/a/file", "mine\n");
         give(&home, user);
         let script = "touch started; sleep 2; echo x > ./late; chmod 700 ./late";
         let running = started(&home, user, &json!({"shell": script, "cwd": "repos/a"}));
-        wait_for(&home.path("repos/a/started"));
+        until(|| home.path("repos/a/started").exists());
         std::fs::rename(home.path("repos/a"), home.path("repos/b")).unwrap();
         std::fs::create_dir(home.path("repos/a")).unwrap();
         std::fs::set_permissions(home.path("repos/a"), PermissionsExt::from_mode(0o777)).unwrap();
@@ -109,11 +92,10 @@ fn a_folder_that_is_replaced_while_its_command_runs_is_named() {
 /// A killed ken-coder leaves its command two seconds to end. Until then no other one begins.
 #[test]
 fn a_command_that_outlives_its_caller_holds_the_lock() {
-    crate::common::sandbox_is_built();
     let home = Home::new();
     let script = "trap '' TERM; touch started; while true; do echo >> last; sleep 0.01; done";
     let mut first = started(&home, None, &json!({"shell": script, "cwd": "repos/site"}));
-    wait_for(&home.path("repos/site/started"));
+    until(|| home.path("repos/site/started").exists());
     first.kill().unwrap();
     first.wait().unwrap();
     let (_, answer) =
@@ -124,7 +106,6 @@ fn a_command_that_outlives_its_caller_holds_the_lock() {
 
 #[test]
 fn ken_s_own_files_are_never_granted() {
-    crate::common::sandbox_is_built();
     let home = Home::new();
     for granted in [home.folder().to_owned(), home.state(), home.folder().parent().unwrap().to_owned()] {
         home.configure(&format!("read = [{:?}]", granted.display().to_string()));
@@ -143,7 +124,6 @@ fn ken_s_own_files_are_never_granted() {
 /// The person's next `git status` runs what the configuration of the repository names.
 #[test]
 fn a_command_cannot_make_git_run_programs() {
-    crate::common::sandbox_is_built();
     let home = Home::new();
     home.git(&["init", "-q"]);
     let before = home.text("repos/site/.git/config");
@@ -167,15 +147,9 @@ fn a_command_cannot_make_git_run_programs() {
 /// Where no namespace can be made the command runs, and the result says that repositories were not protected.
 #[test]
 fn without_namespaces_the_result_says_that_git_was_not_protected() {
-    crate::common::sandbox_is_built();
     let home = Home::new();
     let mut command = home.command(&["run", "--format", "compact"]);
-    let filter = hiding(nix::libc::SYS_clone3);
-    // SAFETY: between fork and exec it makes system calls only.
-    #[allow(unsafe_code)]
-    unsafe {
-        command.pre_exec(move || seccompiler::apply_filter(&filter).map_err(std::io::Error::other));
-    }
+    hide_namespaces(&mut command);
     let (_, answer) = ended(started_as(command, None, &json!({"argv": ["touch", "file"], "cwd": "repos/site"})));
     assert_eq!((&answer["status"], &answer["gitUnprotected"]), (&json!(0), &json!(true)), "{answer}");
 }
@@ -183,7 +157,6 @@ fn without_namespaces_the_result_says_that_git_was_not_protected() {
 /// On an older kernel namespaces hold what Landlock lacks.
 #[test]
 fn commands_run_on_an_older_kernel() {
-    crate::common::sandbox_is_built();
     for user in users() {
         let home = Home::new();
         give(&home, user);
@@ -200,7 +173,6 @@ fn commands_run_on_an_older_kernel() {
 #[test]
 fn a_command_that_fills_its_temporary_folder_is_stopped() {
     use std::os::unix::fs::MetadataExt;
-    crate::common::sandbox_is_built();
     let home = Home::new();
     let memory = Path::new("/dev/shm");
     let device = |path: &Path| std::fs::metadata(path).map(|about| about.dev()).ok();
@@ -221,11 +193,9 @@ fn a_command_that_fills_its_temporary_folder_is_stopped() {
 /// A program is looked up in the folder in which the command starts.
 #[test]
 fn a_program_of_the_project_starts_by_its_relative_path() {
-    crate::common::sandbox_is_built();
     let home = Home::new();
-    home.put("repos/site/configure", "#!/bin/sh\necho configured\n");
+    executable(&home.path("repos/site/configure"), "#!/bin/sh\necho configured\n");
     home.put("repos/site/build/x", "");
-    std::fs::set_permissions(home.path("repos/site/configure"), PermissionsExt::from_mode(0o755)).unwrap();
     for (program, cwd) in
         [("./configure", "repos/site"), ("../configure", "repos/site/build"), ("site/configure", "repos")]
     {
@@ -234,12 +204,4 @@ fn a_program_of_the_project_starts_by_its_relative_path() {
     }
     let answer = home.refused("run", &json!({"argv": ["./missing"], "cwd": "repos/site"}));
     assert!(answer["message"].as_str().unwrap().contains("there is no command ./missing"), "{answer}");
-}
-
-fn hiding(call: i64) -> seccompiler::BpfProgram {
-    use seccompiler::{SeccompAction, SeccompFilter};
-    let arch = std::env::consts::ARCH.try_into().unwrap();
-    let hidden = SeccompAction::Errno(nix::libc::ENOSYS as u32);
-    let filter = SeccompFilter::new([(call, vec![])].into(), SeccompAction::Allow, hidden, arch).unwrap();
-    filter.try_into().unwrap()
 }

@@ -3,7 +3,7 @@
 use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 
-use crate::common::{World, users};
+use crate::common::{World, first_line, hiding, restrict, users};
 
 fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
@@ -89,6 +89,15 @@ fn its_own_status_counts_and_not_that_of_what_it_leaves_behind() {
     }
 }
 
+/// Killed processes take a moment to disappear.
+fn until_gone(world: &World) {
+    let end = Instant::now() + Duration::from_secs(20);
+    while Instant::now() < end && std::panic::catch_unwind(|| assert_gone(world)).is_err() {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    assert_gone(world);
+}
+
 /// No process works in the folder of the sandbox any more.
 fn assert_gone(world: &World) {
     let inside = world.inside();
@@ -160,9 +169,8 @@ fn the_temporary_folder_of_a_killed_supervisor_is_removed_by_the_next() {
         let started = || {
             let mut child =
                 world.sandbox(&[], &["sh", "-c", "echo x > $HOME/x; echo $HOME; sleep 309"]).spawn().unwrap();
-            let mut line = String::new();
-            std::io::BufRead::read_line(&mut std::io::BufReader::new(child.stdout.take().unwrap()), &mut line).unwrap();
-            (child, std::path::PathBuf::from(line.trim()))
+            let folder = std::path::PathBuf::from(first_line(&mut child));
+            (child, folder)
         };
         let ((mut killed, left), (mut running, used)) = (started(), started());
         // The second one has looked for what is left behind, as each one does, and the first one still runs.
@@ -274,14 +282,7 @@ fn without_the_kernels_help_nothing_is_run() {
     for (call, named) in [(nix::libc::SYS_landlock_create_ruleset, "Landlock"), (nix::libc::SYS_seccomp, "seccomp")] {
         let world = World::new(None);
         let mut command = world.sandbox(&[], &["touch", "it-ran"]);
-        let filter = crate::common::hiding(call);
-        // SAFETY: between fork and exec it makes system calls only.
-        #[allow(unsafe_code)]
-        unsafe {
-            std::os::unix::process::CommandExt::pre_exec(&mut command, move || {
-                seccompiler::apply_filter(&filter).map_err(std::io::Error::other)
-            });
-        }
+        restrict(&mut command, hiding(call));
         let output = command.output().unwrap();
         assert_eq!(output.status.code(), Some(125), "{output:?}");
         assert!(text(&output.stderr).contains(named), "{output:?}");
@@ -295,16 +296,10 @@ fn a_killed_supervisor_leaves_nothing() {
     for user in users() {
         let world = World::new(user);
         let mut child = world.sandbox(&[], &["sh", "-c", "setsid sleep 304 & echo ready; sleep 305"]).spawn().unwrap();
-        let mut line = String::new();
-        std::io::BufRead::read_line(&mut std::io::BufReader::new(child.stdout.take().unwrap()), &mut line).unwrap();
-        assert_eq!(line, "ready\n");
+        assert_eq!(first_line(&mut child), "ready");
         child.kill().unwrap();
         child.wait().unwrap();
-        let end = Instant::now() + Duration::from_secs(10);
-        while Instant::now() < end && std::panic::catch_unwind(|| assert_gone(&world)).is_err() {
-            std::thread::sleep(Duration::from_millis(20));
-        }
-        assert_gone(&world);
+        until_gone(&world);
     }
 }
 
@@ -333,17 +328,10 @@ fn it_ends_with_its_parent() {
             shell.current_dir(cwd);
         }
         let mut shell = shell.spawn().unwrap();
-        let mut line = String::new();
-        let mut stdout = std::io::BufReader::new(shell.stdout.take().unwrap());
-        std::io::BufRead::read_line(&mut stdout, &mut line).unwrap();
-        assert_eq!(line, "ready\n");
+        assert_eq!(first_line(&mut shell), "ready");
         shell.kill().unwrap();
         shell.wait().unwrap();
-        let end = Instant::now() + Duration::from_secs(20);
-        while Instant::now() < end && std::panic::catch_unwind(|| assert_gone(&world)).is_err() {
-            std::thread::sleep(Duration::from_millis(20));
-        }
-        assert_gone(&world);
+        until_gone(&world);
     }
 }
 
@@ -352,12 +340,10 @@ fn it_ends_with_its_parent() {
 fn the_control_group_of_a_killed_supervisor_is_removed_by_the_next() {
     let world = World::new(None);
     let mut child = world.sandbox(&[], &["sh", "-c", "grep ^0:: /proc/self/cgroup; sleep 308"]).spawn().unwrap();
-    let mut line = String::new();
-    let mut stdout = std::io::BufReader::new(child.stdout.take().unwrap());
-    std::io::BufRead::read_line(&mut stdout, &mut line).unwrap();
+    let line = first_line(&mut child);
     child.kill().unwrap();
     child.wait().unwrap();
-    let name = line.trim().rsplit('/').next().unwrap_or_default().to_owned();
+    let name = line.rsplit('/').next().unwrap_or_default().to_owned();
     if !name.starts_with("ken-sandbox-") {
         println!("no control group may be made here: {line}");
         return;

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use ken_trusted::Others;
-use ken_types::{Error, hex, json};
+use ken_types::{Error, hex};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
@@ -63,10 +63,7 @@ fn is_false(value: &bool) -> bool {
 impl Accepted {
     /// Reads the file. If it does not exist, nothing is accepted.
     pub(crate) fn read(path: &Path) -> Result<Accepted, Error> {
-        match ken_trusted::find(path, Others::MayRead, MAX_BYTES)? {
-            Some(bytes) => json::from_value(json::parse(&bytes, MAX_DEPTH)?),
-            None => Ok(Accepted::default()),
-        }
+        ken_trusted::find_json(path, Others::MayRead, MAX_BYTES, MAX_DEPTH)
     }
 
     pub(crate) fn of(&self, server: &str) -> Option<Pinned> {
@@ -79,8 +76,7 @@ impl Accepted {
 
     /// Replaces the file.
     pub(crate) fn write(&self, path: &Path) -> Result<(), Error> {
-        let text = serde_json::to_string_pretty(self).map_err(|error| Error::internal(error.to_string()))?;
-        ken_trusted::replace(path, format!("{text}\n").as_bytes(), Others::MayRead)
+        ken_trusted::replace_json(path, self, Others::MayRead)
     }
 }
 

@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 use std::io::{BufRead, Read, Write};
 use std::process::ExitCode;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use ken_types::sse::Parser;
@@ -16,6 +16,7 @@ use ureq::tls::TlsConfig;
 use ureq::{Agent, Body, RequestBuilder};
 
 use super::transport::MAX_LINE;
+use crate::lock;
 
 /// The names of the secrets with the address, and with the headers as a JSON object.
 pub(crate) const URL: &str = "KEN_MCP_URL";
@@ -104,14 +105,10 @@ impl Bridge {
                 })),
             }
         }
-        if self.session().id.is_some() {
+        if lock(&self.session).id.is_some() {
             _ = self.with_headers(self.agent.delete(&self.url)).call();
         }
         Ok(())
-    }
-
-    fn session(&self) -> MutexGuard<'_, Session> {
-        self.session.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Ends the process. It has no state that must be saved.
@@ -120,7 +117,7 @@ impl Bridge {
     }
 
     fn with_headers<B>(&self, request: RequestBuilder<B>) -> RequestBuilder<B> {
-        let session = self.session().clone();
+        let session = lock(&self.session).clone();
         let mut request = request.header("accept", "application/json, text/event-stream");
         for (name, value) in &self.headers {
             request = request.header(name, value);
@@ -142,13 +139,13 @@ impl Bridge {
             let request = self.with_headers(self.agent.post(&self.url)).header("content-type", "application/json");
             request.send(ping.to_string()).is_ok_and(|response| is_refused(response.status()))
         };
-        self.session().id.is_some() && is_refused(status) && (status == StatusCode::NOT_FOUND || ping())
+        lock(&self.session).id.is_some() && is_refused(status) && (status == StatusCode::NOT_FOUND || ping())
     }
 
     /// Sends a message and prints the response. If the server does not respond to a request, an error is printed in its
     /// place. Fails if the session is lost.
     fn send(&self, message: &Value) -> Result<(), Error> {
-        let has_session = self.session().id.is_some();
+        let has_session = lock(&self.session).id.is_some();
         let id = message.get("method").and_then(|_| message.get("id"));
         let request = self.with_headers(self.agent.post(&self.url));
         let request = request.header("content-type", "application/json");
@@ -168,7 +165,7 @@ impl Bridge {
             return self.fail(id, &why);
         }
         if let Some(set) = header(&response, "mcp-session-id").filter(|_| !has_session) {
-            self.session().id = Some(set.to_owned());
+            lock(&self.session).id = Some(set.to_owned());
         }
         match self.print(response, id) {
             Ok(true) => Ok(()),
@@ -245,7 +242,7 @@ impl Bridge {
         let mut answered = false;
         for message in messages {
             if let Some(version) = message.pointer("/result/protocolVersion").and_then(Value::as_str) {
-                self.session().version = Some(version.to_owned());
+                lock(&self.session).version = Some(version.to_owned());
             }
             answered |= id.is_some() && message.get("method").is_none() && message.get("id") == id;
             self.put(&message)?;

@@ -1,7 +1,7 @@
 //! The connection to a running server: starts it, reads what it offers, and sends it requests.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::Mutex;
 use std::time::Duration;
 
 use ken_text::head;
@@ -30,6 +30,7 @@ use super::offers;
 use super::package::Package;
 use super::stderr::Stderr;
 use super::transport::{Lines, Reason};
+use crate::lock;
 
 /// The time limit for a server to start and list its tools.
 pub(super) const START: Duration = Duration::from_secs(30);
@@ -52,10 +53,6 @@ pub(crate) struct Link {
     pub(super) reason: Reason,
     stderr: Stderr,
     _child: Child,
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Handles what a server sends of its own accord.

@@ -16,7 +16,7 @@ mod transport;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use ken_types::Error;
 use ken_types::ops::tools::Problem;
@@ -34,6 +34,7 @@ use self::server::{Offer, join_first};
 pub(crate) use self::server::{Offered, Server, ServerCall};
 use crate::changed::Changed;
 use crate::entry::Entry;
+use crate::lock;
 
 /// The configured servers, each with its process.
 pub(crate) struct Servers {
@@ -67,10 +68,6 @@ impl Servers {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Known> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Returns the path of `mcp.json`.
     pub(crate) fn file(&self) -> &Path {
         &self.settings
@@ -81,7 +78,7 @@ impl Servers {
     pub(crate) fn read(&self, entries: &mut BTreeMap<String, Entry>, max: usize) -> Vec<Problem> {
         let settings = Settings::read(&self.settings);
         let accepted = Accepted::read(&self.accepted);
-        let mut known = self.lock();
+        let mut known = lock(&self.known);
         let mut problems = settings.problems;
         let accepted = accepted.unwrap_or_else(|error| {
             problems.push(problem(&self.accepted, "", error));
@@ -109,21 +106,21 @@ impl Servers {
 
     /// Returns the problems found when the files were last read.
     pub(crate) fn problems(&self) -> Vec<Problem> {
-        self.lock().problems.clone()
+        lock(&self.known).problems.clone()
     }
 
     pub(crate) fn find(&self, name: &str) -> Result<Arc<Server>, Error> {
         let missing = || Error::not_found(format!("{} names no server `{name}`", self.settings.display()));
-        self.lock().servers.get(name).cloned().ok_or_else(missing)
+        lock(&self.known).servers.get(name).cloned().ok_or_else(missing)
     }
 
     pub(crate) fn all(&self) -> Vec<Arc<Server>> {
-        self.lock().servers.values().cloned().collect()
+        lock(&self.known).servers.values().cloned().collect()
     }
 
     /// Returns the first problems on one line, or an empty text if there are none.
     pub(crate) fn status(&self) -> String {
-        let known = self.lock();
+        let known = lock(&self.known);
         // A problem can quote the server. A line feed in it would begin another field of the message to kend.
         let lines = known.problems.iter().map(|problem| {
             let message = problem.error.message.replace(char::is_control, " ");

@@ -1,6 +1,6 @@
 //! Starts one MCP server, keeps it running and calls it.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use ken_text::head;
@@ -27,6 +27,7 @@ use super::package::Package;
 use super::result;
 use crate::changed::Changed;
 use crate::entry::{Confinement, Entry, OutputFormat};
+use crate::lock;
 use crate::output::Outputs;
 use crate::schema::Schema;
 
@@ -68,10 +69,6 @@ pub(crate) enum State {
 pub(crate) struct Offer {
     pub(crate) entries: Vec<Entry>,
     pub(crate) problems: Vec<Error>,
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Server {

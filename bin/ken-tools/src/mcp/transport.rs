@@ -2,7 +2,7 @@
 //! the number of lines per second are limited.
 
 use std::io::{Error, ErrorKind};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use rmcp::RoleClient;
@@ -13,6 +13,8 @@ use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::process::{ChildStdin, ChildStdout};
 use tokio::sync::Notify;
 use tokio::time::Instant;
+
+use crate::lock;
 
 /// The maximum length of a line, in bytes.
 pub(crate) const MAX_LINE: usize = 4 * 1024 * 1024;
@@ -35,8 +37,7 @@ struct Closed {
 
 impl Reason {
     pub(crate) fn set(&self, why: impl Into<String>) {
-        let mut reason = self.0.why.lock().unwrap_or_else(PoisonError::into_inner);
-        reason.get_or_insert_with(|| why.into());
+        lock(&self.0.why).get_or_insert_with(|| why.into());
     }
 
     /// Wakes the task that waits in `closed`, because no more messages will arrive.
@@ -49,8 +50,7 @@ impl Reason {
     }
 
     pub(crate) fn get(&self) -> Option<String> {
-        let why = self.0.why.lock().unwrap_or_else(PoisonError::into_inner);
-        why.clone()
+        lock(&self.0.why).clone()
     }
 }
 

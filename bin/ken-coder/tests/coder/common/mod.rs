@@ -6,16 +6,24 @@ use std::net::Shutdown;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
 
+use seccompiler::{BpfProgram, SeccompAction, SeccompFilter};
 use serde_json::Value;
 use tempfile::TempDir;
 
 pub(crate) struct Home(TempDir);
 
 impl Home {
+    /// Fails if `ken-sandbox` and `ken-proxy` are not beside `ken-coder`, because building this crate alone does not build
+    /// them.
     pub(crate) fn new() -> Home {
+        let sandbox = Path::new(env!("CARGO_BIN_EXE_ken-coder")).with_file_name("ken-sandbox");
+        let proxy = sandbox.with_file_name("ken-proxy");
+        assert!(sandbox.exists() && proxy.exists(), "build them first: cargo build -p ken-sandbox -p ken-proxy");
         let home = Home(tempfile::Builder::new().prefix("ken-coder-").tempdir().unwrap());
         std::fs::create_dir_all(home.path("repos/site")).unwrap();
         home
@@ -25,6 +33,16 @@ impl Home {
     pub(crate) fn with(section: &str) -> Home {
         let home = Home::new();
         home.configure(section);
+        home
+    }
+
+    /// Creates a home in which `repos/site` is a repository with one commit.
+    pub(crate) fn with_repository() -> Home {
+        let home = Home::new();
+        home.put("repos/site/a", "one\n");
+        home.git(&["init", "-q"]);
+        home.git(&["add", "."]);
+        home.git(&["commit", "-q", "-m", "First"]);
         home
     }
 
@@ -68,12 +86,12 @@ impl Home {
     }
 
     pub(crate) fn call(&self, command: &str, call: &Value) -> Output {
-        self.run_with_input(self.command(&[command, "--format", "compact"]), call)
+        started(self.command(&[command, "--format", "compact"]), call).wait_with_output().unwrap()
     }
 
     /// Returns the preview of a call.
     pub(crate) fn preview(&self, command: &str, call: &Value) -> Value {
-        let output = self.run_with_input(self.command(&[command, "--preview"]), call);
+        let output = started(self.command(&[command, "--preview"]), call).wait_with_output().unwrap();
         assert!(output.status.success(), "{command}: {}", output_text(&output));
         serde_json::from_slice(&output.stdout).unwrap()
     }
@@ -99,16 +117,7 @@ impl Home {
     }
 
     pub(crate) fn report(&self, words: &[&str]) -> (Option<i32>, Value) {
-        let output = self.command(words).output().unwrap();
-        let from = if output.stdout.is_empty() { &output.stderr } else { &output.stdout };
-        let value = serde_json::from_slice(from).unwrap_or_else(|_| panic!("{output:?}"));
-        (output.status.code(), value)
-    }
-
-    fn run_with_input(&self, mut command: Command, call: &Value) -> Output {
-        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-        child.stdin.take().unwrap().write_all(call.to_string().as_bytes()).unwrap();
-        child.wait_with_output().unwrap()
+        outcome(&self.command(words).output().unwrap())
     }
 
     /// Makes a call as ken-tools does: reads the question, answers it, and returns it with the exit status and the reply.
@@ -179,25 +188,68 @@ pub(crate) fn trust(home: &Home, folder: &Path, user: Option<u32>) {
     chown(&file, user, user).unwrap();
 }
 
+/// Puts a program at this path.
+pub(crate) fn executable(path: &Path, text: &str) {
+    std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+    std::fs::write(path, text).unwrap();
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755)).unwrap();
+}
+
+pub(crate) fn until(what: impl Fn() -> bool) {
+    let end = Instant::now() + Duration::from_secs(60);
+    while !what() {
+        assert!(Instant::now() < end, "it does not happen");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// Hides a system call from a command, as a kernel that lacks it does.
+pub(crate) fn hide(command: &mut Command, call: i64) {
+    let arch = std::env::consts::ARCH.try_into().unwrap();
+    let hidden = SeccompAction::Errno(nix::libc::ENOSYS as u32);
+    let filter = SeccompFilter::new([(call, vec![])].into(), SeccompAction::Allow, hidden, arch).unwrap();
+    let filter: BpfProgram = filter.try_into().unwrap();
+    // SAFETY: between fork and exec, the closure only makes system calls.
+    #[allow(unsafe_code)]
+    unsafe {
+        command.pre_exec(move || seccompiler::apply_filter(&filter).map_err(std::io::Error::other));
+    }
+}
+
+/// Hides the system call that makes namespaces, so that nothing can be mounted.
+pub(crate) fn hide_namespaces(command: &mut Command) {
+    hide(command, nix::libc::SYS_clone3);
+}
+
 pub(crate) fn output_text(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-/// Fails if `ken-sandbox` and `ken-proxy` are not beside `ken-coder`, because building this crate alone does not build
-/// them.
-pub(crate) fn sandbox_is_built() {
-    let sandbox = Path::new(env!("CARGO_BIN_EXE_ken-coder")).with_file_name("ken-sandbox");
-    let proxy = sandbox.with_file_name("ken-proxy");
-    assert!(sandbox.exists() && proxy.exists(), "build them first: cargo build -p ken-sandbox -p ken-proxy");
+/// Calls a command of ken-coder as part of a run. Returns its exit status, and its reply or error.
+pub(crate) fn in_run(home: &Home, run: &str, words: &[&str], call: &Value) -> (Option<i32>, Value) {
+    let text = call.to_string();
+    let words = [words, &["--format", "compact", "--json", text.as_str()]].concat();
+    let output = home.command(&words).env("KEN_RUN", run).output().unwrap();
+    outcome(&output)
 }
 
-/// Calls a command of ken-coder as part of a run.
+/// Returns the reply to a call that must succeed, as part of a run.
 pub(crate) fn as_run(home: &Home, run: &str, command: &str, call: &Value) -> Value {
-    let output = home
-        .command(&[command, "--format", "compact", "--json", &call.to_string()])
-        .env("KEN_RUN", run)
-        .output()
-        .unwrap();
-    assert!(matches!(output.status.code(), Some(0 | 1)), "{output:?}");
-    serde_json::from_slice(&output.stdout).unwrap()
+    let (status, reply) = in_run(home, run, &[command], call);
+    assert!(matches!(status, Some(0 | 1)), "{reply}");
+    reply
+}
+
+/// Starts a command, and gives it its input.
+pub(crate) fn started(mut command: Command, call: &Value) -> Child {
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    child.stdin.take().unwrap().write_all(call.to_string().as_bytes()).unwrap();
+    child
+}
+
+/// Returns the exit status of a command, and its reply or error.
+pub(crate) fn outcome(output: &Output) -> (Option<i32>, Value) {
+    let from = if output.stdout.is_empty() { &output.stderr } else { &output.stdout };
+    let value = serde_json::from_slice(from).unwrap_or_else(|_| panic!("{output:?}"));
+    (output.status.code(), value)
 }

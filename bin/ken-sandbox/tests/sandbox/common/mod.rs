@@ -1,6 +1,7 @@
 //! A folder for the sandbox, a world outside that must not change, and the two programs.
 #![allow(dead_code, clippy::unwrap_used)]
 
+use std::io::{BufRead, BufReader};
 use std::net::{TcpListener, UdpSocket};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
@@ -186,6 +187,22 @@ pub(crate) fn hiding(call: i64) -> seccompiler::BpfProgram {
     filter.try_into().unwrap()
 }
 
+/// Starts a program with a filter of system calls.
+pub(crate) fn restrict(command: &mut Command, filter: seccompiler::BpfProgram) {
+    // SAFETY: between fork and exec it makes system calls only.
+    #[allow(unsafe_code)]
+    unsafe {
+        command.pre_exec(move || seccompiler::apply_filter(&filter).map_err(std::io::Error::other));
+    }
+}
+
+/// The first line that a program prints.
+pub(crate) fn first_line(program: &mut Child) -> String {
+    let mut line = String::new();
+    BufReader::new(program.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    line.trim().to_owned()
+}
+
 /// As whom to run: `None` is whoever runs the tests.
 pub(crate) fn users() -> Vec<Option<u32>> {
     if nix::unistd::geteuid().is_root() { vec![None, Some(NOBODY)] } else { vec![None] }
@@ -295,11 +312,7 @@ impl World {
                 without_flags()
             }
         };
-        // SAFETY: between fork and exec it makes system calls only.
-        #[allow(unsafe_code)]
-        unsafe {
-            command.pre_exec(move || seccompiler::apply_filter(&filter).map_err(std::io::Error::other));
-        }
+        restrict(command, filter);
     }
 
     /// Whether something has arrived at the port since the last look.
