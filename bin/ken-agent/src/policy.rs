@@ -59,10 +59,10 @@ impl Policy for Approvals {
     }
 
     fn check(&self, requested: RequestedCall, events: Events) -> Pending<'static, Result<Option<Grant>, String>> {
-        if is_free(requested.ask, self.tools.approval(&requested.call.name)) {
+        let facts = self.tools.facts(&requested.call.name);
+        if is_free(requested.ask, facts.approval) {
             return Box::pin(std::future::ready(Ok(None)));
         }
-        let is_idempotent = self.tools.is_idempotent(&requested.call.name);
         let (approver, store, stopping) = (self.approver.clone(), self.store.clone(), self.stopping());
         let leaving = events.clone();
         let check = async move {
@@ -83,7 +83,7 @@ impl Policy for Approvals {
                 }
             };
             let request = decided(&store, request, &events).await?;
-            grant(request, &tool, is_idempotent)
+            grant(request, &tool, facts.is_idempotent)
         };
         // A ken-approver that has died is not started again while the system stops, and would be waited for in vain.
         Box::pin(async move {

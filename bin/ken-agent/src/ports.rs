@@ -69,35 +69,9 @@ pub(crate) trait Tools: Send + Sync {
 
     fn list(&self, agent: &str) -> Vec<ToolSpec>;
 
-    /// Whether the tool is a built-in tool of the agent. Such a tool starts no process, and its calls cannot be
-    /// approved.
-    fn is_built_in(&self, _name: &str) -> bool {
-        false
-    }
-
-    /// Whether a call may be repeated if its outcome is unknown.
-    fn is_idempotent(&self, _name: &str) -> bool {
-        false
-    }
-
-    /// Whether calls of the tool change nothing, so that nobody has to know afterwards that one began.
-    fn only_reads(&self, _name: &str) -> bool {
-        false
-    }
-
-    /// Returns the origin of outside text in the results of the tool, if there can be any.
-    fn outside(&self, _name: &str) -> Option<String> {
-        None
-    }
-
-    /// Returns the process of ken-tools that now runs calls of the tool. `None` for tools of the agent itself.
-    fn process(&self, _name: &str) -> Option<String> {
-        None
-    }
-
-    /// Whether a person has to approve calls of the tool, if that is known.
-    fn approval(&self, _name: &str) -> Option<Approval> {
-        None
+    /// Returns what is known of a tool.
+    fn facts(&self, _name: &str) -> ToolFacts {
+        ToolFacts::default()
     }
 
     /// Whether the tool's preview of this call requires an approval. Also false if there is no preview because
@@ -109,6 +83,23 @@ pub(crate) trait Tools: Send + Sync {
     /// Runs a call until it ends. Dropping the future kills the call. The model is shown an error, and the turn
     /// continues. `grant` is the permission from the policy.
     fn call(&self, requested: RequestedCall, grant: Option<Grant>) -> Pending<'static, Result<ToolResult, String>>;
+}
+
+/// What is known of a tool; of an unknown one, the default.
+#[derive(Debug, Default)]
+pub(crate) struct ToolFacts {
+    /// Whether the agent itself has it. Such a tool starts no process, and its calls cannot be approved.
+    pub(crate) is_built_in: bool,
+    /// Whether a call may be repeated if its outcome is unknown.
+    pub(crate) is_idempotent: bool,
+    /// Whether calls change nothing, so that nobody has to know afterwards that one began. Certain of built-in tools alone.
+    pub(crate) only_reads: bool,
+    /// The origin of outside text in the results, if there can be any. Those of built-in tools say themselves where their text comes from.
+    pub(crate) outside: Option<String>,
+    /// The process of ken-tools that now runs calls.
+    pub(crate) process: Option<String>,
+    /// Whether a person has to approve calls.
+    pub(crate) approval: Option<Approval>,
 }
 
 /// The caller of a tool, and its submission.

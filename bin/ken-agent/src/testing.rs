@@ -18,7 +18,7 @@ use serde_json::value::RawValue;
 use crate::embedding::Embedding;
 use crate::model::{Model, ModelError, Reply};
 use crate::past::Loaded;
-use crate::ports::{Grant, ListedMayRun, NoWorkers, Pending, Ports, RequestedCall, Tools};
+use crate::ports::{Grant, ListedMayRun, NoWorkers, Pending, Ports, RequestedCall, ToolFacts, Tools};
 use crate::share::Share;
 use crate::skills::Skills;
 use crate::store::Store;
@@ -336,8 +336,8 @@ impl Tools for TestTools {
         ["fine", "again", "broken", "slow"].map(spec).to_vec()
     }
 
-    fn is_idempotent(&self, name: &str) -> bool {
-        name == "again"
+    fn facts(&self, name: &str) -> ToolFacts {
+        ToolFacts { is_idempotent: name == "again", ..ToolFacts::default() }
     }
 
     fn call(&self, requested: RequestedCall, _grant: Option<Grant>) -> Pending<'static, Result<ToolResult, String>> {

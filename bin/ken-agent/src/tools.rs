@@ -152,7 +152,7 @@ async fn rules_of_entered(ports: &Ports, caller: &Caller, arguments: &Value) -> 
 /// so in its arguments, may print what it has fetched.
 fn outside(ports: &Ports, call: &Call) -> Option<String> {
     let is_networked = call.arguments.get("network").and_then(Value::as_bool) == Some(true);
-    ports.tools.outside(&call.name).or_else(|| is_networked.then(|| "network".to_owned()))
+    ports.tools.facts(&call.name).outside.or_else(|| is_networked.then(|| "network".to_owned()))
 }
 
 /// Returns the tools that an agent may call.
@@ -207,7 +207,8 @@ async fn make_call(ports: &Ports, caller: Caller, call: &Call, events: &Events) 
         return Ok(ToolResult::of_text(CALLED));
     }
     let approval_rule = caller.rules.asks(&caller.agent, &call.name).map(str::to_owned);
-    let is_own = call.name == TASK || ports.tools.is_built_in(&call.name);
+    let facts = ports.tools.facts(&call.name);
+    let is_own = call.name == TASK || facts.is_built_in;
     if let Some(rule) = approval_rule.as_ref().filter(|_| is_own) {
         let tool = &call.name;
         return Err(format!(
@@ -226,7 +227,7 @@ async fn make_call(ports: &Ports, caller: Caller, call: &Call, events: &Events) 
     // The start of a call must be on disk before it acts. Otherwise the next holder of the turn, which does not know of it,
     // would make it again after a crash. A call that only reads needs no record of its own.
     if is_own {
-        if !ports.tools.only_reads(&call.name) {
+        if !facts.only_reads {
             events.flush().await;
         }
         return ports.tools.call(requested, None).await;

@@ -93,7 +93,7 @@ impl<'a, J: Journal, M: Model> TurnLoop<'a, J, M> {
                         *outside = self.origins();
                     }
                     if let Body::ToolStart { tool_name, tools, .. } = &mut *body {
-                        *tools = self.ports.tools.process(tool_name);
+                        *tools = self.ports.tools.facts(tool_name).process;
                     }
                     self.journal.record(*body, task).await?;
                 }

@@ -25,7 +25,7 @@ use crate::embedding::Embedding;
 use crate::envelope::Envelope;
 use crate::journal::Journal;
 use crate::model::{Model, ModelError, WireModel, WireReply};
-use crate::ports::{Caller, Events, Grant, Pending, Policy, Ports, RequestedCall, Task, Tools, Workers};
+use crate::ports::{Caller, Events, Grant, Pending, Policy, Ports, RequestedCall, Task, ToolFacts, Tools, Workers};
 use crate::share::Share;
 use crate::skills::Skills;
 use crate::turn_loop::TurnLoop;
@@ -196,8 +196,8 @@ impl Tools for Results {
         self.record.tools.get(agent).cloned().unwrap_or_default()
     }
 
-    fn is_built_in(&self, name: &str) -> bool {
-        self.record.built_in.iter().any(|own| own == name)
+    fn facts(&self, name: &str) -> ToolFacts {
+        ToolFacts { is_built_in: self.record.built_in.iter().any(|own| own == name), ..ToolFacts::default() }
     }
 
     fn call(&self, requested: RequestedCall, _: Option<Grant>) -> Pending<'static, Result<ToolResult, String>> {

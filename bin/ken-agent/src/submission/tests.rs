@@ -18,7 +18,7 @@ use tokio::time::Instant;
 
 use super::Agent;
 use crate::model::{Model, ModelError};
-use crate::ports::{Events, Grant, NoWorkers, Pending, Policy, Ports, RequestedCall, Tools, Workers};
+use crate::ports::{Events, Grant, NoWorkers, Pending, Policy, Ports, RequestedCall, ToolFacts, Tools, Workers};
 use crate::share::Share;
 use crate::testing::{
     Act, MemoryModel, MemoryReply, MemoryStore, TestTools, claim, in_session, ports, seams_with_workers,
@@ -1133,11 +1133,12 @@ fn which_interrupted_calls_may_be_made_again() {
                     };
                     let other = "other/c1".to_owned();
                     let known = [Some(other), is_requested.then(|| call.key())].into_iter().flatten().collect();
-                    let may = super::may_run_again(&call, is_idempotent, approval, &known);
+                    let tool = ToolFacts { is_idempotent, approval, ..ToolFacts::default() };
+                    let may = super::may_run_again(&call, &tool, &known);
                     let asks = approval == Some(Approval::Ask);
                     let about = format!("{name} {is_idempotent} {approval:?} {is_requested}");
                     assert_eq!(may, name == "task" || is_idempotent || is_requested || asks, "{about}");
-                    let by_preview = super::is_asked_by_preview(&call, approval, &known);
+                    let by_preview = super::is_asked_by_preview(&call, &tool, &known);
                     assert_eq!(by_preview, approval == Some(Approval::Preview) && !is_requested, "{about}");
                 }
             }
