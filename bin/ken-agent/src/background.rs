@@ -472,13 +472,12 @@ fn tool_tokens(tools: &[ToolSpec]) -> u64 {
 #[cfg(test)]
 mod tests {
     use ken_types::Timestamp;
-    use ken_types::id::SubmissionId;
     use proptest::collection::vec;
     use proptest::prelude::*;
     use serde_json::json;
 
     use super::*;
-    use crate::testing::{MemoryStore, TestTools, claim, ports};
+    use crate::testing::{self, MemoryModel, MemoryStore, TestTools, claim, model_state, ports};
 
     /// A text that others have written, and that knows how marks and rules look.
     fn foreign() -> impl Strategy<Value = String> {
@@ -501,36 +500,24 @@ mod tests {
     }
 
     fn exchange(text: &str, forwarded: Option<String>) -> PastExchange {
+        let prompt = if forwarded.is_some() { text } else { "Mine" };
         PastExchange {
-            id: SubmissionId("1".into()),
-            instance: "i".into(),
-            prompt: if forwarded.is_some() { text.to_owned() } else { "Mine".to_owned() },
-            answer: text.to_owned(),
-            at: Timestamp::default(),
             mark: Some("the-mark".into()),
             forwarded,
             quoted: Some(Quoted { text: text.to_owned(), author: Some(text.to_owned()) }),
-            outside: Outside::new(),
+            ..testing::exchange("1", prompt, text)
         }
     }
 
     /// The request of a turn with this claim and history.
     fn request(claim: Claim, history: History) -> Generate {
-        let ports = ports(&TestTools::default());
+        let ports = ports(&TestTools::default(), &MemoryModel::new(Vec::new()));
         let caller = Caller::root(Arc::new(claim));
         let store = MemoryStore::holding(&[], history);
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         let background = runtime.block_on(Background::load(&store, &ports, &caller, 100)).unwrap();
-        let info = ken_types::ops::model::ModelState {
-            models: vec!["test/one".into()],
-            context_window: 98_304,
-            output_reserve: 8_192,
-            exchanges: 100,
-            unusable: Vec::new(),
-            embeds: None,
-            others: Vec::new(),
-        };
-        background.request(&caller, &TurnState::default(), &ports, &Budget::of(&info))
+        let budget = Budget::of(&model_state(vec!["test/one".into()]));
+        background.request(&caller, &TurnState::default(), &ports, &budget)
     }
 
     /// A text without what stands between the lines with the mark.
@@ -587,8 +574,7 @@ mod tests {
     }
 
     fn past(number: u64, tokens: u64) -> PastExchange {
-        let prompt = "x".repeat(4 * usize::try_from(tokens).unwrap());
-        PastExchange { prompt, answer: number.to_string(), quoted: None, ..exchange("", None) }
+        testing::exchange("1", &"x".repeat(4 * usize::try_from(tokens).unwrap()), &number.to_string())
     }
 
     /// While a conversation grows by one exchange in each turn, its beginning changes only after a quarter of the window.
@@ -630,12 +616,10 @@ mod tests {
         forwarded.context = Some(json!({"quoted": {"text": "Old.", "author": "Ann"}}));
         let first = request(forwarded, History::default());
         let past = PastExchange {
-            prompt: "See this.".into(),
-            answer: "Seen.".into(),
             at: Timestamp::from_millis(1_000),
             mark: Some("first-mark".into()),
             quoted: Some(Quoted { text: "Old.".into(), author: Some("Ann".into()) }),
-            ..exchange("", None)
+            ..testing::exchange("1", "See this.", "Seen.")
         };
         let second = request(claim("And?"), History { exchanges: vec![past], ..History::default() });
         let sent = &second.exchanges[0];

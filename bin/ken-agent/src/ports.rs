@@ -250,12 +250,10 @@ pub(crate) fn interrupted(tool: &str) -> String {
     format!("The tool {tool} was interrupted. Whether it took effect is unknown.")
 }
 
-/// Agents that can be given a task with the tool `task`, whose arguments are `agent` and `prompt`.
-pub(crate) trait Workers: Send + Sync {
-    fn names(&self) -> Vec<String> {
-        [RESEARCH_WORKER, CODING_WORKER].map(str::to_owned).to_vec()
-    }
+/// The agents that can be given a task with the tool `task`, whose arguments are `agent` and `prompt`.
+pub(crate) const WORKERS: [&str; 2] = [RESEARCH_WORKER, CODING_WORKER];
 
+pub(crate) trait Workers: Send + Sync {
     /// Does a task until it ends, or resumes one that a crash interrupted. Dropping the future ends it. The worker's
     /// steps are recorded through `events` as they happen, in the order of ken-stream(5), and appear on the stream of
     /// the agent that gave the task.
@@ -355,29 +353,11 @@ async fn replied<T>(reply: oneshot::Receiver<T>) -> T {
 /// The name of the tool that gives a task to a worker.
 pub(crate) const TASK: &str = "task";
 
-/// Allows every tool that is listed.
-#[cfg(test)]
-pub(crate) struct ListedMayRun;
+/// Where nothing is executed, nothing needs an approval.
+pub(crate) struct NoApprovals;
 
-#[cfg(test)]
-impl Policy for ListedMayRun {
-    fn check(&self, _asked: RequestedCall, _events: Events) -> Pending<'static, Result<Option<Grant>, String>> {
+impl Policy for NoApprovals {
+    fn check(&self, _: RequestedCall, _: Events) -> Pending<'static, Result<Option<Grant>, String>> {
         Box::pin(std::future::ready(Ok(None)))
-    }
-}
-
-/// Has no workers.
-#[cfg(test)]
-pub(crate) struct NoWorkers;
-
-#[cfg(test)]
-impl Workers for NoWorkers {
-    fn names(&self) -> Vec<String> {
-        Vec::new()
-    }
-
-    fn work(&self, task: Task, _seams: Ports, _events: Events) -> Pending<'static, Result<Value, String>> {
-        let missing = format!("There is no worker `{}`.", task.agent);
-        Box::pin(std::future::ready(Err(missing)))
     }
 }

@@ -15,7 +15,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
 use crate::names::CODING_WORKER;
-use crate::ports::{CallMessage, Caller, Events, Ports, RequestedCall, TASK, Task};
+use crate::ports::{CallMessage, Caller, Events, Ports, RequestedCall, TASK, Task, WORKERS};
 use crate::turn_state::{Call, MAX_REPEATS, REPEATS_BEFORE_NOTE, since};
 
 /// The maximum number of calls that run at the same time. The others wait.
@@ -159,9 +159,8 @@ fn outside(ports: &Ports, call: &Call) -> Option<String> {
 pub(crate) fn offered(ports: &Ports, caller: &Caller) -> Vec<ToolSpec> {
     let mut tools = ports.tools.list(&caller.agent);
     if caller.may_delegate() {
-        let mut workers = ports.workers.names();
-        workers.retain(|worker| caller.refusal_of_worker(worker).is_none());
-        tools.extend(task_tool(&workers));
+        let allowed = |worker: &&str| caller.refusal_of_worker(worker).is_none();
+        tools.extend(task_tool(&WORKERS.into_iter().filter(allowed).collect::<Vec<_>>()));
     }
     tools.extend(of_program(caller));
     tools.retain(|tool| caller.refusal(&tool.name).is_none());
@@ -180,7 +179,7 @@ fn of_program(caller: &Caller) -> Vec<ToolSpec> {
 /// Stands for the result of a call that the program of the user makes. The turn ends with it.
 const CALLED: &str = "The program of the user makes this call, and its next message has the result.";
 
-fn task_tool(workers: &[String]) -> Option<ToolSpec> {
+fn task_tool(workers: &[&str]) -> Option<ToolSpec> {
     (!workers.is_empty()).then(|| ToolSpec {
         name: TASK.to_owned(),
         description:
@@ -264,7 +263,7 @@ async fn delegate(ports: &Ports, caller: Caller, call: &Call, events: &Events) -
     if !caller.may_delegate() {
         return Err("No further task can be given: this task is four deep.".to_owned());
     }
-    if !ports.workers.names().contains(&agent) {
+    if !WORKERS.contains(&agent.as_str()) {
         return Err(format!("There is no worker `{agent}`."));
     }
     if let Some(reason) = caller.refusal_of_worker(&agent) {
@@ -322,7 +321,7 @@ mod tests {
     use super::*;
     use crate::governance::Governance;
     use crate::skills::Skills;
-    use crate::testing::{MemoryModel, TestTools, claim, seams_with_workers};
+    use crate::testing::{MemoryModel, TestTools, claim, ports};
     use crate::turn_state::TaskRef;
 
     fn ended(id: &str) -> Body {
@@ -362,7 +361,7 @@ mod tests {
 
     #[test]
     fn an_agent_is_offered_what_its_rules_let_it_call() {
-        let ports = seams_with_workers(&TestTools::default(), &MemoryModel::new(Vec::new()));
+        let ports = ports(&TestTools::default(), &MemoryModel::new(Vec::new()));
         let tool = json!({"name": "client__open", "description": "", "parameters": {}});
         let claim = Arc::new(Claim { context: Some(json!({PROGRAM_TOOLS: [tool]})), ..claim("hello") });
         let offered = |depth: u32, rules: Value| {
@@ -402,7 +401,7 @@ mod tests {
         sources.accept(&accepted).unwrap();
         let ports = Ports {
             skills: Arc::new(Skills::of_files(sources)),
-            ..seams_with_workers(&TestTools::default(), &MemoryModel::new(Vec::new()))
+            ..ports(&TestTools::default(), &MemoryModel::new(Vec::new()))
         };
         let claim = Claim { workspace: root.to_str().map(str::to_owned), ..claim("hello") };
         let caller = Caller { agent: CODING_WORKER.to_owned(), ..Caller::root(Arc::new(claim)) };

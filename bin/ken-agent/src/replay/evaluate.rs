@@ -25,7 +25,9 @@ use crate::embedding::Embedding;
 use crate::envelope::Envelope;
 use crate::journal::Journal;
 use crate::model::{Model, ModelError, WireModel, WireReply};
-use crate::ports::{Caller, Events, Grant, Pending, Policy, Ports, RequestedCall, Task, ToolFacts, Tools, Workers};
+use crate::ports::{
+    Caller, Events, Grant, NoApprovals, Pending, Ports, RequestedCall, Task, ToolFacts, Tools, Workers,
+};
 use crate::share::Share;
 use crate::skills::Skills;
 use crate::turn_loop::TurnLoop;
@@ -219,14 +221,5 @@ impl Workers for Results {
         let arguments = json!({"agent": task.agent, "prompt": task.prompt});
         let result = found.unwrap_or_else(|| self.note("task", &arguments));
         Box::pin(std::future::ready(result))
-    }
-}
-
-/// Nothing is executed, so nothing needs an approval.
-struct NoApprovals;
-
-impl Policy for NoApprovals {
-    fn check(&self, _: RequestedCall, _: Events) -> Pending<'static, Result<Option<Grant>, String>> {
-        Box::pin(std::future::ready(Ok(None)))
     }
 }

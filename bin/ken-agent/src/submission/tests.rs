@@ -2,13 +2,13 @@
 //! event.
 
 use std::collections::HashMap;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use ken_types::event::{Block, Body, Event, Failure, Message, Outcome, StopReason, ToolResult};
 use ken_types::ops::agent::Record;
-use ken_types::ops::model::{Generate, ModelState, ToolSpec};
-use ken_types::ops::store::{Claim, EndReason, History, PastExchange, SettleSubmission, SubmissionKind};
+use ken_types::ops::model::ToolSpec;
+use ken_types::ops::store::{Claim, EndReason, History, SettleSubmission, SubmissionKind};
 use ken_types::ops::tools::Approval;
 use ken_types::{Code, Error, Timestamp};
 use proptest::prelude::*;
@@ -17,12 +17,9 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::Agent;
-use crate::model::{Model, ModelError};
-use crate::ports::{Events, Grant, NoWorkers, Pending, Policy, Ports, RequestedCall, ToolFacts, Tools, Workers};
+use crate::ports::{Events, Grant, Pending, Policy, RequestedCall, ToolFacts, Tools};
 use crate::share::Share;
-use crate::testing::{
-    Act, MemoryModel, MemoryReply, MemoryStore, TestTools, claim, in_session, ports, seams_with_workers,
-};
+use crate::testing::{Act, MemoryModel, MemoryStore, TestTools, claim, exchange, in_session, ports};
 use crate::turn_state::TurnState;
 use crate::worker::ModelWorkers;
 
@@ -72,8 +69,7 @@ impl Case {
     /// Runs a claim until it ends. With `aborts`, it is aborted after half a second.
     fn run_with(&self, store: MemoryStore, claim: Claim, aborts: bool) -> RunResult {
         let tools = TestTools::default();
-        let agent =
-            Agent { store: store.clone(), model: self.model.clone(), ports: seams_with_workers(&tools, &self.model) };
+        let agent = Agent { store: store.clone(), model: self.model.clone(), ports: ports(&tools, &self.model) };
         let (abort, aborted) = watch::channel(false);
         paused().block_on(async {
             let run = agent.run(claim, aborted);
@@ -119,15 +115,30 @@ impl Case {
     }
 }
 
-/// An agent without workers, and its store.
-fn agent(answers: Vec<Vec<Act>>) -> (Agent<MemoryStore, MemoryModel>, MemoryStore) {
-    let store = MemoryStore::default();
-    let agent = Agent { store: store.clone(), model: MemoryModel::new(answers), ports: ports(&TestTools::default()) };
-    (agent, store)
+type TestAgent = Agent<MemoryStore, MemoryModel>;
+
+/// An agent whose model gives these answers, and its store.
+fn agent(answers: Vec<Vec<Act>>) -> (TestAgent, MemoryStore) {
+    agent_with(answers, &TestTools::default())
+}
+
+fn agent_with(answers: Vec<Vec<Act>>, tools: &TestTools) -> (TestAgent, MemoryStore) {
+    let (store, model) = (MemoryStore::default(), MemoryModel::new(answers));
+    (Agent { store: store.clone(), ports: ports(tools, &model), model }, store)
+}
+
+/// Runs a claim until it ends. Returns how, and how long it took on the clock, which jumps.
+fn run(agent: &TestAgent, claim: Claim) -> (Result<Outcome, Error>, Duration) {
+    let (_abort, aborted) = watch::channel(false);
+    paused().block_on(async {
+        let started = Instant::now();
+        let run = tokio::time::timeout(Duration::from_secs(86_400), agent.run(claim, aborted));
+        (run.await.expect("it ends"), started.elapsed())
+    })
 }
 
 /// Aborts a submission while the model or a tool hangs. Returns the events before the abort.
-fn events_until_abort(agent: &Agent<MemoryStore, MemoryModel>) -> String {
+fn events_until_abort(agent: &TestAgent) -> String {
     let (abort, aborted) = watch::channel(false);
     paused().block_on(async {
         let watch = async {
@@ -148,17 +159,8 @@ fn paused() -> tokio::runtime::Runtime {
 }
 
 fn history(exchanges: usize, text: &str) -> History {
-    let exchange = |number: usize| PastExchange {
-        id: ken_types::id::SubmissionId(number.to_string()),
-        instance: "tui-1".into(),
-        prompt: format!("{text} {number}?"),
-        answer: format!("{text} {number}."),
-        at: Timestamp::from_millis(0),
-        mark: None,
-        forwarded: None,
-        quoted: None,
-        outside: Default::default(),
-    };
+    let exchange =
+        |number: usize| exchange(&number.to_string(), &format!("{text} {number}?"), &format!("{text} {number}."));
     History { exchanges: (0..exchanges).map(exchange).collect(), turns: exchanges as u64, ..History::default() }
 }
 
@@ -245,18 +247,11 @@ impl Policy for AllRequested {
 
 /// Runs a turn with two calls. Each runs only if its start is recorded. Returns the events and the number of writes.
 fn two_recorded_calls(policy: Option<Arc<dyn Policy>>) -> (Vec<Event>, usize) {
-    let store = MemoryStore::default();
     let tools = TestTools::default();
-    let mut ports = ports(&tools);
-    ports.tools = Arc::new(RecordedRun(store.clone(), tools.clone()));
-    ports.policy = policy.unwrap_or(ports.policy);
-    let agent = Agent {
-        store: store.clone(),
-        model: MemoryModel::new(vec![vec![call("c1", "fine"), call("c2", "again")], vec![text("Done.")]]),
-        ports,
-    };
-    let (_abort, aborted) = watch::channel(false);
-    paused().block_on(agent.run(claim("hello"), aborted)).unwrap();
+    let (mut agent, store) = agent(vec![vec![call("c1", "fine"), call("c2", "again")], vec![text("Done.")]]);
+    agent.ports.tools = Arc::new(RecordedRun(store.clone(), tools.clone()));
+    agent.ports.policy = policy.unwrap_or(agent.ports.policy);
+    run(&agent, claim("hello")).0.unwrap();
     let mut ran = tools.ran.lock().unwrap().clone();
     ran.sort();
     assert_eq!(ran, ["c1", "c2"]);
@@ -297,31 +292,16 @@ impl Policy for NeverUsed {
 fn a_call_is_made_again_only_if_it_failed_and_its_grant_is_unused() {
     for (tool, times) in [("fine", 1), ("broken", 5)] {
         let tools = TestTools::default();
-        let agent = Agent {
-            store: MemoryStore::default(),
-            model: MemoryModel::new(vec![vec![call("c1", tool)], vec![text("Done.")]]),
-            ports: Ports { policy: Arc::new(NeverUsed), ..ports(&tools) },
-        };
-        let (_abort, aborted) = watch::channel(false);
-        paused().block_on(agent.run(claim("hello"), aborted)).unwrap();
+        let (mut agent, _) = agent_with(vec![vec![call("c1", tool)], vec![text("Done.")]], &tools);
+        agent.ports.policy = Arc::new(NeverUsed);
+        run(&agent, claim("hello")).0.unwrap();
         assert_eq!(*tools.ran.lock().unwrap(), vec!["c1"; times], "{tool}");
     }
 }
 
 /// A ken-model that cannot be reached.
-#[derive(Clone)]
-struct Gone;
-
-impl Model for Gone {
-    type Reply = MemoryReply;
-
-    async fn info(&self) -> Result<ModelState, Error> {
-        Err(Error::unavailable("model cannot be reached"))
-    }
-
-    async fn generate(&self, _request: &Generate) -> Result<MemoryReply, ModelError> {
-        Err(ModelError::Died)
-    }
+fn gone() -> MemoryModel {
+    MemoryModel { absences: Arc::new(Mutex::new(u32::MAX)), ..MemoryModel::new(Vec::new()) }
 }
 
 /// The policy of a process that begins to stop at this time.
@@ -338,14 +318,12 @@ impl Policy for Stopping {
 }
 
 /// Runs a turn until it ends or is left to the next process. With `stops`, this process begins to stop after a second.
-fn end_of<M: Model>(store: &MemoryStore, model: M, workers: Arc<dyn Workers>, stops: bool) -> Result<Outcome, Code> {
+fn end_of(mut agent: TestAgent, stops: bool) -> Result<Outcome, Code> {
     let (_abort, aborted) = watch::channel(false);
     paused().block_on(async {
-        let mut ports = Ports { workers, ..ports(&TestTools::default()) };
         if stops {
-            ports.policy = Arc::new(Stopping(Instant::now() + Duration::from_secs(1)));
+            agent.ports.policy = Arc::new(Stopping(Instant::now() + Duration::from_secs(1)));
         }
-        let agent = Agent { store: store.clone(), model, ports };
         agent.run(claim("hello"), aborted).await.map_err(|error| error.code)
     })
 }
@@ -354,8 +332,8 @@ fn end_of<M: Model>(store: &MemoryStore, model: M, workers: Arc<dyn Workers>, st
 #[test]
 fn a_turn_without_a_model_part_fails_but_not_in_a_process_that_stops() {
     for (stops, expected) in [(false, Ok(Outcome::Failed)), (true, Err(Code::Cancelled))] {
-        let store = MemoryStore::default();
-        assert_eq!(end_of(&store, Gone, Arc::new(NoWorkers), stops), expected);
+        let (agent, store) = agent(Vec::new());
+        assert_eq!(end_of(Agent { model: gone(), ..agent }, stops), expected);
         assert_eq!(store.kept.lock().unwrap().settled.is_none(), stops);
     }
 }
@@ -365,8 +343,9 @@ fn a_turn_without_a_model_part_fails_but_not_in_a_process_that_stops() {
 fn a_task_without_a_model_part_fails_but_not_in_a_process_that_stops() {
     let call = Act::Call { id: "c1".into(), name: "task".into() };
     for (stops, expected) in [(false, Ok(Outcome::Completed)), (true, Err(Code::Cancelled))] {
-        let (store, model) = (MemoryStore::default(), MemoryModel::new(vec![vec![call.clone()], vec![text("Done.")]]));
-        assert_eq!(end_of(&store, model, Arc::new(ModelWorkers { model: Gone }), stops), expected);
+        let (mut agent, store) = agent(vec![vec![call.clone()], vec![text("Done.")]]);
+        agent.ports.workers = Arc::new(ModelWorkers { model: gone() });
+        assert_eq!(end_of(agent, stops), expected);
         let events = store.events();
         assert!(events.iter().any(|event| matches!(event.body, Body::TaskStart { .. })));
         assert_eq!(events.iter().any(|event| matches!(event.body, Body::Task { .. })), !stops, "{events:?}");
@@ -426,9 +405,7 @@ fn the_events_of_a_task_are_within_its_call() {
 
 #[test]
 fn what_a_worker_does_is_readable_while_it_does_it() {
-    let store = MemoryStore::default();
-    let model = MemoryModel::new(vec![vec![call("hang", "task")]]);
-    let agent = Agent { store: store.clone(), ports: seams_with_workers(&TestTools::default(), &model), model };
+    let (agent, store) = agent(vec![vec![call("hang", "task")]]);
     let types = events_until_abort(&agent);
     let wanted = "task_start operation_start agent_start turn_start message_start message_end message_start";
     assert!(types.ends_with(wanted), "{types}");
@@ -463,18 +440,14 @@ fn an_overloaded_model_is_tried_four_times_and_each_try_is_a_turn() {
 #[test]
 fn a_provider_is_left_alone_for_as_long_as_it_asks() {
     let (agent, store) = agent(vec![vec![Act::Fail(Error::busy("later", 30_000))]]);
-    let (_abort, aborted) = watch::channel(false);
-    paused().block_on(async {
-        let started = tokio::time::Instant::now();
-        assert_eq!(agent.run(claim("hello"), aborted).await.unwrap(), Outcome::Failed);
-        assert_eq!(started.elapsed().as_secs(), 3 * 30);
-    });
+    let (outcome, time) = run(&agent, claim("hello"));
+    assert_eq!((outcome.unwrap(), time.as_secs()), (Outcome::Failed, 3 * 30));
     check(&store.events());
 }
 
 #[test]
 fn a_wrong_key_goes_to_each_next_model_at_once() {
-    let mut case = Case::of(vec![vec![Act::Fail(Error::new(ken_types::Code::Unauthenticated, "wrong key"))]]);
+    let mut case = Case::of(vec![vec![Act::Fail(Error::new(Code::Unauthenticated, "wrong key"))]]);
     case.model.models = vec!["test/one".into(), "test/two".into(), "test/three".into()];
     let ended = case.run();
     let models: Vec<_> =
@@ -565,9 +538,7 @@ fn a_context_that_the_model_finds_too_long_is_compacted_and_sent_again() {
 #[test]
 fn a_failure_names_the_model_and_a_refused_key_is_not_configured() {
     let error = |code| Act::Fail(Error::new(code, "no"));
-    for (code, name) in
-        [(ken_types::Code::Invalid, "provider"), (ken_types::Code::Unauthenticated, "model_not_configured")]
-    {
+    for (code, name) in [(Code::Invalid, "provider"), (Code::Unauthenticated, "model_not_configured")] {
         let ended = Case::of(vec![vec![error(code)]]).run();
         let cause = ended.settled.error.unwrap();
         assert_eq!((cause.name.as_str(), cause.message.as_str()), (name, "The model test/one failed: no"));
@@ -631,17 +602,22 @@ fn a_hundred_calls_at_once_are_all_answered() {
 #[test]
 fn a_submission_ends_at_its_time_limit() {
     let (agent, store) = agent(vec![vec![text("Half"), Act::Hang]]);
-    let (_abort, aborted) = watch::channel(false);
-    let mut claim = claim("hello");
-    claim.time_left_ms = 3_600_000;
-    paused().block_on(async {
-        let started = tokio::time::Instant::now();
-        let run = tokio::time::timeout(Duration::from_secs(7_200), agent.run(claim, aborted));
-        assert_eq!(run.await.expect("it ends").unwrap(), Outcome::Failed);
-        assert_eq!(started.elapsed().as_secs(), 3_600);
-    });
+    let (outcome, time) = run(&agent, claim("hello"));
+    assert_eq!((outcome.unwrap(), time.as_secs()), (Outcome::Failed, 3_600));
     let settled = store.kept.lock().unwrap().settled.take().unwrap();
     assert_eq!(settled.error.unwrap().name, "timeout");
+}
+
+async fn ask(events: &Events, request_id: &str) {
+    events
+        .send(Body::ApprovalRequested {
+            request_id: request_id.to_owned(),
+            action_type: "shell.execute".into(),
+            risk: "high".into(),
+            expires_at: Timestamp::from_millis(0),
+            worker: None,
+        })
+        .await;
 }
 
 /// Waits two hours for an approval of each call, then allows it.
@@ -651,15 +627,7 @@ impl Policy for SlowApproval {
     fn check(&self, requested: RequestedCall, events: Events) -> Pending<'static, Result<Option<Grant>, String>> {
         let request_id = format!("apr_{}", requested.call.id);
         Box::pin(async move {
-            events
-                .send(Body::ApprovalRequested {
-                    request_id: request_id.clone(),
-                    action_type: "shell.execute".into(),
-                    risk: "high".into(),
-                    expires_at: Timestamp::from_millis(0),
-                    worker: None,
-                })
-                .await;
+            ask(&events, &request_id).await;
             tokio::time::sleep(Duration::from_secs(7_200)).await;
             let status = "approved".into();
             events.send(Body::ApprovalDecided { request_id, status, decided_by: None, worker: None }).await;
@@ -679,14 +647,9 @@ fn waiting_for_an_approval_is_no_running_time() {
     ] {
         let (mut agent, store) = agent(answers);
         agent.ports.policy = Arc::new(SlowApproval);
-        let (_abort, aborted) = watch::channel(false);
-        paused().block_on(async {
-            let started = tokio::time::Instant::now();
-            let run = tokio::time::timeout(Duration::from_secs(86_400), agent.run(claim("hello"), aborted));
-            assert_eq!(run.await.expect("it ends").unwrap(), outcome);
-            let hours = started.elapsed().as_secs() / 3_600;
-            assert_eq!(hours, if outcome == Outcome::Completed { 2 } else { 3 });
-        });
+        let (ended, time) = run(&agent, claim("hello"));
+        let hours = if outcome == Outcome::Completed { 2 } else { 3 };
+        assert_eq!((ended.unwrap(), time.as_secs() / 3_600), (outcome, hours));
         check(&store.events());
     }
 }
@@ -700,15 +663,7 @@ impl Policy for LostApproval {
             return Box::pin(std::future::ready(Ok(None)));
         }
         Box::pin(async move {
-            events
-                .send(Body::ApprovalRequested {
-                    request_id: "apr_lost".into(),
-                    action_type: "shell.execute".into(),
-                    risk: "high".into(),
-                    expires_at: Timestamp::from_millis(0),
-                    worker: None,
-                })
-                .await;
+            ask(&events, "apr_lost").await;
             Err("nobody can be asked for the approval now".to_owned())
         })
     }
@@ -723,17 +678,9 @@ fn an_approval_for_which_no_call_waits_does_not_stop_the_clock() {
 
 fn check_lost_approval(calls: Vec<Act>) {
     let (mut agent, store) = agent(vec![calls, vec![Act::Hang]]);
-    agent.ports = seams_with_workers(&TestTools::default(), &agent.model);
     agent.ports.policy = Arc::new(LostApproval);
-    let (_abort, aborted) = watch::channel(false);
-    let mut claim = claim("hello");
-    claim.time_left_ms = 3_600_000;
-    paused().block_on(async {
-        let started = tokio::time::Instant::now();
-        let run = tokio::time::timeout(Duration::from_secs(7_200), agent.run(claim, aborted));
-        assert_eq!(run.await.expect("it ends").unwrap(), Outcome::Failed);
-        assert_eq!(started.elapsed().as_secs(), 3_600);
-    });
+    let (outcome, time) = run(&agent, claim("hello"));
+    assert_eq!((outcome.unwrap(), time.as_secs()), (Outcome::Failed, 3_600));
     let events = store.events();
     let decided = |event: &Event| matches!(&event.body, Body::ApprovalDecided { status, .. } if status == "cancelled");
     assert_eq!(events.iter().filter(|event| decided(event)).count(), 1);
@@ -802,9 +749,8 @@ fn with_nobody_to_ask_it_fails_and_is_closed() {
 fn a_lost_lease_stops_the_writing() {
     let (agent, store) = agent(vec![vec![text("Hello.")]]);
     store.kept.lock().unwrap().lease_lost = true;
-    let (_abort, aborted) = watch::channel(false);
-    let error = paused().block_on(agent.run(claim("hello"), aborted)).unwrap_err();
-    assert_eq!(error.code, ken_types::Code::Conflict);
+    let error = run(&agent, claim("hello")).0.unwrap_err();
+    assert_eq!(error.code, Code::Conflict);
     assert!(store.events().is_empty());
 }
 
@@ -1105,7 +1051,7 @@ fn answers() -> impl Strategy<Value = Vec<Vec<Act>>> {
             answers.push(acts);
         }
         if fails.is_some() {
-            last.push(Act::Fail(Error::new(ken_types::Code::Forbidden, "no")));
+            last.push(Act::Fail(Error::new(Code::Forbidden, "no")));
         }
         answers.push(last);
         answers
@@ -1196,8 +1142,7 @@ fn a_submission_goes_on_behind_the_events_of_others() {
     let (mut agent, _) = agent(vec![vec![text("Two.")]]);
     agent.store = MemoryStore::holding(&events, History::default());
     let claim = Claim { next_event_index: events.len() as u64, ..claim("hello") };
-    let (_abort, aborted) = watch::channel(false);
-    assert_eq!(paused().block_on(agent.run(claim, aborted)).unwrap(), Outcome::Completed);
+    assert_eq!(run(&agent, claim).0.unwrap(), Outcome::Completed);
     assert!(agent.store.events().iter().map(|event| event.place.event_index).eq(0..2 * events.len() as u64));
 }
 
