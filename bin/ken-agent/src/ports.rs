@@ -148,16 +148,13 @@ impl Caller {
     /// Returns the worker that does a task for this agent.
     pub(crate) fn worker(&self, agent: &str, task: &str) -> Caller {
         Caller {
-            claim: self.claim.clone(),
             agent: agent.to_owned(),
             session: self.session.of_task(task),
             task: Some(task.to_owned()),
             depth: self.depth + 1,
-            rules: self.rules.clone(),
-            outside: self.outside.clone(),
-            last_source: self.last_source.clone(),
             pictures: Pictures::default(),
             entered: Arc::default(),
+            ..self.clone()
         }
     }
 
@@ -172,7 +169,7 @@ impl Caller {
     }
 
     fn as_governed(&self) -> Agent<'_> {
-        Agent { name: &self.agent, is_root: self.depth == 0, delegates_by: TASK }
+        Agent { name: &self.agent, is_root: self.depth == 0 }
     }
 
     pub(crate) fn may_delegate(&self) -> bool {
@@ -349,9 +346,6 @@ async fn replied<T>(reply: oneshot::Receiver<T>) -> T {
         Err(_) => std::future::pending().await,
     }
 }
-
-/// The name of the tool that gives a task to a worker.
-pub(crate) const TASK: &str = "task";
 
 /// Where nothing is executed, nothing needs an approval.
 pub(crate) struct NoApprovals;

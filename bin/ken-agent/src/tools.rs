@@ -14,8 +14,8 @@ use serde_json::Value;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
-use crate::names::CODING_WORKER;
-use crate::ports::{CallMessage, Caller, Events, Ports, RequestedCall, TASK, Task, WORKERS};
+use crate::names::{CODING_WORKER, TASK};
+use crate::ports::{CallMessage, Caller, Events, Ports, RequestedCall, Task, WORKERS};
 use crate::turn_state::{Call, MAX_REPEATS, REPEATS_BEFORE_NOTE, since};
 
 /// The maximum number of calls that run at the same time. The others wait.

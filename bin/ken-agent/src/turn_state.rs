@@ -28,6 +28,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use crate::governance::Requirement;
+use crate::names::{KNOWLEDGE_SEARCH, TASK};
 use crate::retry::{Position, Retry, is_overflow};
 
 /// The maximum number of turns of one prompt. A model that still requests tools after them is in a loop.
@@ -35,9 +36,6 @@ pub(crate) const MAX_TURNS: u32 = 64;
 /// The maximum number of reminders of a required tool, and the maximum number of times that an answer is rewritten.
 const MAX_REMINDERS: u32 = 2;
 const MAX_REVISIONS: u32 = 1;
-/// The tools whose results count as sources of an answer.
-const TASK_TOOL: &str = "task";
-const SEARCH_TOOL: &str = "knowledge_search";
 /// The provider that answers only with quotations of its sources.
 const QUOTING_PROVIDER: &str = "rules";
 /// The number of identical calls in a row after which the model is warned, and the number after which it is stopped.
@@ -510,8 +508,8 @@ impl TurnState {
         let results = self.messages.iter().filter_map(|message| match message {
             Message::ToolResult { tool_call_id, tool_name, details, is_error: false, .. } => match tool_name.as_str() {
                 // The text of the message stands between marks, the details are the result itself.
-                TASK_TOOL => Some(vec![(tool_call_id.clone(), details.as_str().unwrap_or_default().to_owned())]),
-                SEARCH_TOOL => Some(entries(details)),
+                TASK => Some(vec![(tool_call_id.clone(), details.as_str().unwrap_or_default().to_owned())]),
+                KNOWLEDGE_SEARCH => Some(entries(details)),
                 _ => None,
             },
             _ => None,
@@ -522,7 +520,7 @@ impl TurnState {
     /// Returns the knowledge entries that the turn itself has found.
     pub(crate) fn found_sources(&self) -> Vec<CitedSource> {
         let found = self.messages.iter().filter_map(|message| match message {
-            Message::ToolResult { tool_name, details, is_error: false, .. } if tool_name == SEARCH_TOOL => {
+            Message::ToolResult { tool_name, details, is_error: false, .. } if tool_name == KNOWLEDGE_SEARCH => {
                 details.get("entries")?.as_array()
             }
             _ => None,
@@ -684,7 +682,7 @@ mod tests {
                 let provider = if quotes { QUOTING_PROVIDER } else { "test" }.to_owned();
                 let state = TurnState {
                     model: Some(ModelName { provider, id: "one".to_owned() }),
-                    messages: has_found.then(|| of_tool(TASK_TOOL, "c1", false, "x".into())).into_iter().collect(),
+                    messages: has_found.then(|| of_tool(TASK, "c1", false, "x".into())).into_iter().collect(),
                     ..after(StopReason::Stop)
                 };
                 let is_due = is_judged || !quotes && (has_knowledge || has_found);
@@ -701,11 +699,11 @@ mod tests {
         let entries = |number: u32| serde_json::json!({"entries": [entry(number)]});
         let state = TurnState {
             messages: vec![
-                of_tool(TASK_TOOL, "c1", false, "x".into()),
-                of_tool(SEARCH_TOOL, "c2", false, entries(2)),
+                of_tool(TASK, "c1", false, "x".into()),
+                of_tool(KNOWLEDGE_SEARCH, "c2", false, entries(2)),
                 of_tool("read_file", "c3", false, entries(3)),
-                of_tool(TASK_TOOL, "c4", true, "x".into()),
-                of_tool(SEARCH_TOOL, "c5", true, entries(5)),
+                of_tool(TASK, "c4", true, "x".into()),
+                of_tool(KNOWLEDGE_SEARCH, "c5", true, entries(5)),
             ],
             ..TurnState::default()
         };

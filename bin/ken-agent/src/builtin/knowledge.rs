@@ -8,6 +8,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::{Builtin, Parts, fenced, result, store, tool};
+use crate::names::KNOWLEDGE_SEARCH;
 use crate::passage::{origin, passage, place};
 use crate::ports::Caller;
 
@@ -17,7 +18,7 @@ const MAX_ENTRIES: u32 = 10;
 pub(super) fn tools() -> Vec<Builtin> {
     vec![
         tool(
-            "knowledge_search",
+            KNOWLEDGE_SEARCH,
             "Search the knowledge base. Gives entries with number, id, title, source, text and score, best first. Name the number \
              of each entry that an answer uses in brackets, as in [3].",
             search_properties(),

@@ -25,6 +25,7 @@ use crate::embedding::Embedding;
 use crate::envelope::Envelope;
 use crate::journal::Journal;
 use crate::model::{Model, ModelError, WireModel, WireReply};
+use crate::names::TASK;
 use crate::ports::{
     Caller, Events, Grant, NoApprovals, Pending, Ports, RequestedCall, Task, ToolFacts, Tools, Workers,
 };
@@ -219,7 +220,7 @@ impl Workers for Results {
     fn work(&self, task: Task, _: Ports, _: Events) -> Pending<'static, Result<Value, String>> {
         let found = self.tasks.get(&(task.agent.clone(), task.prompt.clone())).cloned();
         let arguments = json!({"agent": task.agent, "prompt": task.prompt});
-        let result = found.unwrap_or_else(|| self.note("task", &arguments));
+        let result = found.unwrap_or_else(|| self.note(TASK, &arguments));
         Box::pin(std::future::ready(result))
     }
 }

@@ -1069,7 +1069,7 @@ proptest! {
 /// What may be made again after a crash: all combinations of what is known of the call.
 #[test]
 fn which_interrupted_calls_may_be_made_again() {
-    for name in [crate::ports::TASK, "push"] {
+    for name in [crate::names::TASK, "push"] {
         for is_idempotent in [false, true] {
             for approval in [None, Some(Approval::None), Some(Approval::Ask), Some(Approval::Preview)] {
                 for is_requested in [false, true] {
