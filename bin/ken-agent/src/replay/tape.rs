@@ -9,7 +9,8 @@ use ken_types::event::{
 };
 use ken_types::ops::model::{Delta, Generated};
 use ken_types::{Code, Error};
-use serde_json::{Value, json};
+use serde::Serialize;
+use serde_json::Value;
 use tokio::sync::watch;
 
 use crate::envelope::written;
@@ -33,13 +34,11 @@ pub(super) fn segments(events: &[Event]) -> Vec<Segment> {
         let is_first = matches!(event.body, Body::SubmissionResumed { .. });
         match segments.last_mut() {
             Some(open) if !is_first => open.events.push(event.clone()),
-            previous => {
-                if let Some(previous) = previous {
-                    previous.is_interrupted = true;
-                }
-                segments.push(Segment { events: vec![event.clone()], is_interrupted: false });
-            }
+            _ => segments.push(Segment { events: vec![event.clone()], is_interrupted: true }),
         }
+    }
+    if let Some(last) = segments.last_mut() {
+        last.is_interrupted = false;
     }
     segments
 }
@@ -99,7 +98,8 @@ fn without_varying(value: &mut Value) {
 }
 
 /// A difference between the record and the loop.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub(crate) struct Difference {
     /// The index of the recorded event.
     pub(super) event_index: Option<u64>,
@@ -124,7 +124,7 @@ pub(super) struct RecordedAnswer {
 }
 
 /// A segment that is being replayed.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Tape {
     lanes: HashMap<Lane, VecDeque<(u64, Event)>>,
     left: usize,
@@ -159,18 +159,13 @@ impl Tape {
     pub(super) fn of(segment: &Segment, all: &[Event], abort: watch::Sender<bool>) -> Tape {
         let ending = if segment.is_interrupted { None } else { ending(&segment.events) };
         let mut tape = Tape {
-            lanes: HashMap::new(),
             left: segment.events.len(),
             is_interrupted: segment.is_interrupted,
             ending,
             models: models(all, &segment.events),
             abort,
-            difference: None,
             answers: answers(&segment.events, all),
-            results: HashMap::new(),
-            validations: VecDeque::new(),
-            approvals: HashMap::new(),
-            turns: HashMap::new(),
+            ..Tape::default()
         };
         let mut turns: HashMap<&str, usize> = HashMap::new();
         for event in &segment.events {
@@ -183,8 +178,7 @@ impl Tape {
                 }
                 Body::ApprovalRequested { .. } | Body::ApprovalDecided { .. } => {
                     let turn = turns.get(session).copied().unwrap_or_default();
-                    let of_turn = tape.approvals.entry((session.to_owned(), turn)).or_default();
-                    of_turn.push(event.body.clone());
+                    tape.approvals.entry((session.to_owned(), turn)).or_default().push(event.body.clone());
                 }
                 _ => {}
             }
@@ -199,7 +193,7 @@ impl Tape {
     /// the call got that far. The record may still contain events of other calls.
     pub(super) fn is_past(&self, event: &Event) -> bool {
         match self.lanes.get(&lane(event)).and_then(VecDeque::front) {
-            None => self.is_interrupted || self.ending.is_some(),
+            None => self.may_leave_calls_open(),
             Some((at, _)) => self.ending.as_ref().is_some_and(|(_, from)| at >= from),
         }
     }
@@ -377,11 +371,10 @@ fn ending(events: &[Event]) -> Option<(Ending, u64)> {
     let rest = events.get(last_turn..).unwrap_or_default();
     let ends_from_outside = |event: &Event| {
         let is_own = |other: &&Event| other.place.session == event.place.session;
-        let errors = rest.iter().filter(is_own).filter_map(|other| match &other.body {
-            Body::Operation { error: Some(error), .. } => ending_from_outside(&error.name),
-            _ => None,
-        });
-        errors.count() > 0
+        rest.iter().filter(is_own).any(|other| match &other.body {
+            Body::Operation { error: Some(error), .. } => ending_from_outside(&error.name).is_some(),
+            _ => false,
+        })
     };
     let is_interrupted_next = |event: &Event| {
         let is_later = |other: &&Event| other.place.session == event.place.session && index(other) > index(event);
@@ -588,31 +581,17 @@ fn of_turn<'a>(events: impl Iterator<Item = &'a Body>) -> RecordedAnswer {
 
 /// Returns the error from which a failure was made. The message of the failure already contains the hint.
 fn failed(failure: &Failure) -> Error {
-    let code = Code::all().find(|code| code.name() == failure.name);
-    let mut error = Error::new(code.unwrap_or(Code::Busy), failure.message.clone());
-    if code.is_none() && failure.name != BUDGET {
-        error.retry_after_ms = Some(3_600_000);
-    }
     if failure.name == BUDGET {
         // The message already contains the place of the error.
-        error.code = Code::Forbidden;
-        error.message = error.message.replacen(" (at /budget)", "", 1);
-        let (message, hint) = match error.message.split_once("; ") {
-            Some((message, hint)) => (message.to_owned(), Some(hint.to_owned())),
-            None => (error.message.clone(), None),
-        };
-        (error.message, error.hint) = (message, hint);
-        return error.at("/budget");
+        let message = failure.message.replacen(" (at /budget)", "", 1);
+        return match message.split_once("; ") {
+            Some((message, hint)) => Error::forbidden(message).hint(hint),
+            None => Error::forbidden(message),
+        }
+        .at("/budget");
     }
-    error
-}
-
-/// Describes the difference for people.
-pub(super) fn describe(difference: &Difference) -> Value {
-    json!({"difference": {
-        "eventIndex": difference.event_index,
-        "session": difference.session,
-        "recorded": difference.recorded,
-        "now": difference.now,
-    }})
+    match Code::all().find(|code| code.name() == failure.name) {
+        Some(code) => Error::new(code, failure.message.clone()),
+        None => Error::busy(failure.message.clone(), 3_600_000),
+    }
 }
