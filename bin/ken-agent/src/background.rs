@@ -413,7 +413,7 @@ fn of_knowledge(found: Match<KnowledgeRecord>, query: &str) -> Source {
     Source {
         kind,
         origin: origin(&found.entry),
-        text: passage(&found.entry.content, query).into_owned(),
+        text: passage(&found.entry.content, query).to_owned(),
         id: found.entry.id,
         title,
         score: found.score,
@@ -427,8 +427,8 @@ fn of_memory(found: Match<PastExchange>, query: &str) -> Source {
             "a past turn, its message and the answer that an agent wrote{}",
             having_read(&found.entry.outside)
         ),
-        title: passage(&found.entry.prompt, query).into_owned(),
-        text: passage(&found.entry.answer, query).into_owned(),
+        title: passage(&found.entry.prompt, query).to_owned(),
+        text: passage(&found.entry.answer, query).to_owned(),
         id: found.entry.id.0,
         score: found.score,
     }
