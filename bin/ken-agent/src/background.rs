@@ -204,9 +204,7 @@ impl Background {
     pub(crate) fn request(&self, caller: &Caller, state: &TurnState, ports: &Ports, budget: &Budget) -> Generate {
         match state.turn.as_ref().map(|turn| turn.purpose) {
             Some(Purpose::Compaction | Purpose::CompactionPrefix) => {
-                let mut request = self.compaction_request(usable(budget, state));
-                request.session = Some(caller.claim.instance.clone());
-                request
+                self.compaction_request(caller, usable(budget, state))
             }
             _ => self.prompt_request(caller, state, ports, budget),
         }
@@ -244,7 +242,7 @@ impl Background {
         }
     }
 
-    fn compaction_request(&self, tokens: u64) -> Generate {
+    fn compaction_request(&self, caller: &Caller, tokens: u64) -> Generate {
         let mut exchanges = sent(fitting(&self.loaded.past, tokens, tokens));
         if exchanges.is_empty() {
             // The newest one alone is too long. A request without a message would be refused, so it is cut: a token has a byte at least.
@@ -260,6 +258,7 @@ impl Background {
             sources: self.loaded.history.summary.iter().map(|summary| of_summary(summary)).collect(),
             exchanges,
             purpose: Purpose::Compaction,
+            session: Some(caller.claim.instance.clone()),
             mark: Some(self.fence.mark().to_owned()),
             ..Generate::default()
         }
@@ -400,18 +399,12 @@ fn of_summary(summary: &str) -> Source {
 }
 
 fn of_knowledge(found: Match<KnowledgeRecord>, query: &str) -> Source {
-    let (kind, title) = match found.entry.metadata.get("line") {
-        None => (SourceKind::Knowledge, found.entry.title.clone()),
-        Some(_) => {
-            let kind = match found.entry.source.as_str() {
-                WORKSPACE => SourceKind::File,
-                _ => SourceKind::Knowledge,
-            };
-            (kind, format!("{} ({})", found.entry.title, place(&found.entry)))
-        }
-    };
+    let has_line = found.entry.metadata.get("line").is_some();
+    let title = &found.entry.title;
+    let title = if has_line { format!("{title} ({})", place(&found.entry)) } else { title.clone() };
+    let is_file = has_line && found.entry.source == WORKSPACE;
     Source {
-        kind,
+        kind: if is_file { SourceKind::File } else { SourceKind::Knowledge },
         origin: origin(&found.entry),
         text: passage(&found.entry.content, query).to_owned(),
         id: found.entry.id,

@@ -154,9 +154,8 @@ pub(crate) enum Compacting {
 
 /// Returns the ids and texts of the entries that a search found.
 fn entries(details: &Value) -> Vec<(String, String)> {
-    let entries = details.get("entries").and_then(Value::as_array);
+    let entries = details.get("entries").and_then(Value::as_array).into_iter().flatten();
     let text = |entry: &Value, name: &str| Some(entry.get(name)?.as_str()?.to_owned());
-    let entries = entries.into_iter().flatten();
     let name = |entry: &Value| match entry.get("number").and_then(Value::as_u64) {
         Some(number) => Some(format!("[{number}]")),
         // Streams of earlier versions have no numbers.
@@ -322,9 +321,7 @@ impl TurnState {
                 self.is_prompted = true;
             }
             Body::Validation { verdict, violations, judge, .. } => {
-                if let Some(judge) = judge {
-                    self.usage += judge.usage;
-                }
+                self.usage += judge.as_ref().map(|judge| judge.usage).unwrap_or_default();
                 self.validation = Some(Validation {
                     has_passed: *verdict == Judgement::Pass,
                     violations: violations.clone(),
@@ -340,8 +337,7 @@ impl TurnState {
     fn apply_within_turn(&mut self, body: &Body, event: &Event) {
         let Some(turn) = &mut self.turn else { return };
         let place = &event.place;
-        let ended = turn.apply(body, place.timestamp, place.task_id.as_deref(), &self.session);
-        if let Some(message) = ended {
+        if let Some(message) = turn.apply(body, place.timestamp, place.task_id.as_deref(), &self.session) {
             self.count_repeats();
             self.keep(message);
         }
@@ -354,10 +350,10 @@ impl TurnState {
         };
         let calls = turn.calls.iter();
         let calls: Vec<_> = calls.map(|call| (call.name.clone(), call.arguments.clone())).collect();
-        self.repeats = match calls.is_empty() {
-            true => 0,
-            false if calls == self.last_calls => self.repeats + 1,
-            false => 1,
+        self.repeats = match calls.as_slice() {
+            [] => 0,
+            calls if calls == self.last_calls => self.repeats + 1,
+            _ => 1,
         };
         self.last_calls = calls;
     }
@@ -380,22 +376,19 @@ impl TurnState {
                     turn.has_note = true;
                 }
             }
-            Message::Assistant { .. } => self.validation = None,
+            Message::Assistant { stop_reason, .. } => {
+                self.validation = None;
+                let text = message.text();
+                let is_cut = *stop_reason == Some(StopReason::Interrupted);
+                self.cut_text = if is_cut { text.clone() } else { String::new() };
+                if !text.trim().is_empty() {
+                    self.text = text;
+                }
+                if stop_reason.is_some_and(StopReason::is_incomplete) {
+                    return;
+                }
+            }
             Message::ToolResult { .. } => {}
-        }
-        if let Message::Assistant { stop_reason, .. } = &message {
-            let text = message.text();
-            let is_incomplete = stop_reason.is_some_and(StopReason::is_incomplete);
-            self.cut_text.clear();
-            if *stop_reason == Some(StopReason::Interrupted) {
-                self.cut_text.push_str(&text);
-            }
-            if !text.trim().is_empty() {
-                self.text = text;
-            }
-            if is_incomplete {
-                return;
-            }
         }
         self.messages.push(message);
     }

@@ -146,10 +146,8 @@ impl Plan {
 
     /// Returns the plan of a submission for which nothing is loaded yet.
     pub(crate) fn of_submission(claim: &Claim) -> Plan {
-        let operation = match claim.kind {
-            SubmissionKind::Compact => OperationKind::Compact,
-            _ => OperationKind::Prompt,
-        };
+        let is_compaction = claim.kind == SubmissionKind::Compact;
+        let operation = if is_compaction { OperationKind::Compact } else { OperationKind::Prompt };
         Plan { attempt: claim.attempt, ending: claim.verdict.map(Ending::from), ..Plan::new(claim.kind, operation) }
     }
 
