@@ -238,38 +238,20 @@ mod tests {
     /// A grant that was used is given again only to a call that may run twice.
     #[test]
     fn a_request_that_has_ended_gives_a_grant_or_a_reason() {
-        let granted = || Ok(Some("apr_1".to_owned()));
+        let granted = Ok(Some("apr_1".to_owned()));
+        let unknown = Err("x was interrupted; whether it took effect is unknown".to_owned());
         let refused = |why: &str| Err(why.to_owned());
-        let unknown = "x was interrupted; whether it took effect is unknown";
-        for (status, is_used, decision, once, again) in [
-            ("approved", false, Some(("vera", None)), granted(), granted()),
-            ("approved", true, Some(("vera", None)), refused(unknown), granted()),
-            (
-                "denied",
-                false,
-                Some(("vera", None)),
-                refused("vera denied it. Do not try the same again."),
-                refused("vera denied it. Do not try the same again."),
-            ),
-            (
-                "denied",
-                false,
-                Some(("vera", Some("no"))),
-                refused("vera denied it: no. Do not try the same again."),
-                refused("vera denied it: no. Do not try the same again."),
-            ),
-            (
-                "expired",
-                false,
-                None,
-                refused("nobody decided about the call of x in time"),
-                refused("nobody decided about the call of x in time"),
-            ),
-            ("cancelled", false, None, refused("the request is cancelled"), refused("the request is cancelled")),
+        for (status, is_used, decision, expected) in [
+            ("approved", false, Some(("vera", None)), granted.clone()),
+            ("approved", true, Some(("vera", None)), granted),
+            ("denied", false, Some(("vera", None)), refused("vera denied it. Do not try the same again.")),
+            ("denied", false, Some(("vera", Some("no"))), refused("vera denied it: no. Do not try the same again.")),
+            ("expired", false, None, refused("nobody decided about the call of x in time")),
+            ("cancelled", false, None, refused("the request is cancelled")),
         ] {
             let ended = || request(status, is_used, decision);
-            assert_eq!(grant(ended(), "x", false), once, "{status} {is_used}");
-            assert_eq!(grant(ended(), "x", true), again, "{status} {is_used}");
+            assert_eq!(grant(ended(), "x", true), expected, "{status} {is_used}");
+            assert_eq!(grant(ended(), "x", false), if is_used { unknown.clone() } else { expected }, "{status}");
             assert_eq!(is_good(&ended()), status == "approved" && !is_used, "{status} {is_used}");
         }
     }

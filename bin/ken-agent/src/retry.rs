@@ -139,16 +139,12 @@ pub(crate) fn jittered(pause_ms: u64, random: u8) -> u64 {
 mod tests {
     use super::*;
 
-    fn failed(name: &str) -> Failure {
-        Failure { name: name.into(), message: String::new() }
-    }
-
     fn position(names: &[&str], last: usize) -> (usize, Option<u64>, bool) {
         let mut retry = Retry::default();
         for name in names {
             match *name {
                 "" => retry.succeed(),
-                name => retry.fail(&failed(name)),
+                name => retry.fail(&Failure::new(name, "")),
             }
         }
         let at = retry.position(last);
