@@ -88,8 +88,10 @@ impl Case {
         let appends = kept.appends;
         drop(kept);
         let ran = tools.ran.lock().unwrap().clone();
-        self.replay(&store.events());
-        RunResult { events: store.events(), settled, ran, appends }
+        let events = store.events();
+        check(&events);
+        self.replay(&events);
+        RunResult { events, settled, ran, appends }
     }
 
     /// A submission that has ended must give the same events in a replay.
@@ -192,7 +194,6 @@ fn the_events_of_a_plain_prompt_are_in_order() {
     let result = ended.settled.result.clone().unwrap();
     assert_eq!((result.text.as_str(), result.usage.total_tokens), ("Hello there.", 12));
     assert_eq!(ended.settled.context_usage.clone().unwrap()["usedTokens"], 12);
-    check(&ended.events);
     assert_eq!(ended.appends, 1, "a quick turn is written with its end");
     assert_eq!((&ended.events[2].place.turn_id, ended.events[2].place.operation_id.is_some()), (&None, true));
     let start = &ended.events[4].place;
@@ -359,7 +360,6 @@ fn thinking_stands_before_the_text_and_closed() {
         line(&ended.events)
             .contains("message_start thinking_start thinking_delta thinking_delta thinking_end text_delta message_end")
     );
-    check(&ended.events);
 }
 
 #[test]
@@ -376,7 +376,6 @@ fn tools_of_one_turn_run_together_and_a_failing_one_does_not_end_it() {
     assert_eq!(failed, 2);
     assert_eq!(ended.settled.outcome, Outcome::Completed);
     assert_eq!(ended.settled.result.clone().unwrap().text, "Done.");
-    check(&ended.events);
 }
 
 #[test]
@@ -391,7 +390,6 @@ fn the_events_of_a_task_are_within_its_call() {
         "{}",
         line(&ended.events)
     );
-    check(&ended.events);
     let of_worker = ended.events.iter().filter(|event| event.place.parent_session.is_some());
     for event in of_worker {
         let place = &event.place;
@@ -433,7 +431,6 @@ fn an_overloaded_model_is_tried_four_times_and_each_try_is_a_turn() {
     assert_eq!(line(&ended.events), wanted);
     assert_eq!(ended.settled.outcome, Outcome::Failed);
     assert_eq!(ended.settled.error.clone().unwrap().name, "provider");
-    check(&ended.events);
 }
 
 /// The jitter shortens only the pauses that ken chooses, not those that a provider requests.
@@ -454,7 +451,6 @@ fn a_wrong_key_goes_to_each_next_model_at_once() {
         case.model.requests.lock().unwrap().iter().map(|request| request.model.clone().unwrap()).collect();
     assert_eq!(models, ["test/one", "test/two", "test/three"]);
     assert_eq!(ended.settled.outcome, Outcome::Failed);
-    check(&ended.events);
 }
 
 #[test]
@@ -487,7 +483,6 @@ fn a_model_part_that_dies_after_more_than_text_is_not_asked_for_the_rest() {
         assert_eq!(failed.unwrap().name, "unavailable");
         assert!(ended.ran.len() <= 1, "a call of a cut answer was run: {:?}", ended.ran);
         assert_eq!(ended.settled.outcome, Outcome::Completed);
-        check(&ended.events);
     }
 }
 
@@ -504,7 +499,6 @@ fn a_history_above_the_window_is_cut_when_it_cannot_be_compacted() {
         let tokens = texts.sum::<u64>() + ken_types::event::estimated_tokens(&request.system);
         assert!(tokens > usable / 2 && tokens <= usable, "{tokens} of {usable}");
     }
-    check(&ended.events);
 }
 
 /// The model counts more tokens than the estimate.
@@ -527,7 +521,6 @@ fn a_context_that_the_model_finds_too_long_is_compacted_and_sent_again() {
     );
     assert_eq!(ended.settled.outcome, Outcome::Completed);
     assert_eq!(ended.settled.summary.as_deref(), Some("A summary."));
-    check(&ended.events);
     check_every_cut(&case);
     // Without a history there is nothing to compact. The submission fails, and the model is not called again and again.
     let ended = Case::of(vec![vec![too_long()]]).run();
@@ -553,7 +546,6 @@ fn a_model_that_never_stops_calling_tools_is_stopped() {
     let message = "The model called tools in 64 turns and gave no answer.";
     assert_eq!(ended.settled.error.unwrap(), Failure::new("loop", message));
     assert_eq!(ended.ran.len(), crate::turn_state::MAX_TURNS as usize);
-    check(&ended.events);
 }
 
 /// The limits end a turn that has no answer. An answer at the last call that they allow counts.
@@ -581,7 +573,6 @@ fn a_model_that_repeats_itself_gets_a_note_and_is_then_stopped() {
     let has_note: Vec<bool> = results.map(|result| result.contains("times in a row")).collect();
     assert_eq!(has_note, [false, false, true, true, true]);
     assert_eq!(ended.ran.len(), 4, "the fifth is not run");
-    check(&ended.events);
     // A different call in between resets the count.
     let mut answers: Vec<Vec<Act>> = (0..4).map(again).collect();
     answers.push(vec![call("c1", "fine")]);
@@ -595,7 +586,6 @@ fn a_hundred_calls_at_once_are_all_answered() {
     let calls = (0..100).map(|number| call(&format!("c{number}"), "fine")).collect();
     let ended = Case::of(vec![calls, vec![text("Done.")]]).run();
     assert_eq!((ended.ran.len(), ended.settled.outcome), (100, Outcome::Completed));
-    check(&ended.events);
 }
 
 /// The clock jumps to the limit. If the limit has no effect, it jumps further, and the test fails.
@@ -695,7 +685,6 @@ fn a_compaction_shows_no_message_and_leaves_a_summary() {
     assert_eq!(ended.settled.summary.as_deref(), Some("A summary."));
     let budget = ended.settled.result.clone().unwrap().context_budget.unwrap();
     assert_eq!((&budget["compactions"], &budget["turns"]), (&1.into(), &2.into()));
-    check(&ended.events);
 }
 
 #[test]
@@ -727,7 +716,6 @@ fn a_full_window_is_compacted_before_the_prompt() {
     let [earlier, _] = &requests[1].messages[..] else { panic!("{:?}", requests[1].messages) };
     assert!(earlier.text().contains("\nA summary.\n") && requests[1].sources.is_empty(), "{}", earlier.text());
     assert_eq!(ended.settled.summary.as_deref(), Some("A summary."));
-    check(&ended.events);
 }
 
 #[test]
@@ -768,7 +756,6 @@ fn an_abort_closes_everything_and_keeps_the_partial_text() {
                 claim.time_left_ms = 1_000;
             }
             let ended = case.run_with(MemoryStore::default(), claim, name == "aborted");
-            check(&ended.events);
             assert_eq!(ended.settled.error.clone().unwrap().name, name);
             assert_eq!(ended.settled.result.clone().unwrap().text, "Half");
             let stops = ended.events.iter().filter_map(|event| match &event.body {
@@ -789,7 +776,6 @@ fn the_prompt_stands_before_the_first_turn_and_only_if_a_person_sent_it() {
     let prompts = |claim: Claim| {
         let case = Case { claim, ..Case::of(vec![vec![text("Hello.")]]) };
         let ended = case.run();
-        check(&ended.events);
         let of = |event: &Event| match &event.body {
             Body::MessageEnd { message: message @ (Message::User { .. } | Message::Signal { .. }) } => {
                 Some(serde_json::to_value(message).unwrap())
@@ -849,7 +835,6 @@ fn an_empty_answer_is_asked_for_once_more_and_is_then_a_failure() {
     // The double gives the same answer to the same request. An empty answer is not part of the next one.
     let silent = Case::of(vec![vec![Act::Think("hm".into()), text(" \n")], vec![text("Not asked.")]]);
     let ended = silent.run();
-    check(&ended.events);
     let turn = "turn_start message_start thinking_start thinking_delta thinking_end text_delta message_end turn_messages turn ";
     let wanted = format!(
         "operation_start agent_start message_start message_end {}agent_end operation idle submission_settled",
@@ -878,7 +863,6 @@ fn a_submission_that_is_aborted_before_it_begins_has_an_idle() {
 /// and the end must be the same.
 fn check_every_cut(case: &Case) {
     let whole = case.run();
-    check(&whole.events);
     for cut in 0..whole.events.len() {
         let recorded = &whole.events[..cut];
         let ended = case.resume(recorded, 2, None);
@@ -891,14 +875,12 @@ fn check_every_cut(case: &Case) {
         }
         for verdict in [EndReason::Abort, EndReason::RetryExhausted, EndReason::Timeout] {
             let closed = case.resume(recorded, 2, Some(verdict));
-            check(&closed.events);
             assert!(closed.ran.is_empty(), "a closed submission ran a tool");
         }
     }
 }
 
 fn check_resumed(whole: &RunResult, recorded: &[Event], left: &RunResult) {
-    check(&left.events);
     assert_eq!(left.events[..recorded.len()], *recorded);
     let interrupted = left.events.iter().any(|event| matches!(&event.body, Body::Tool { interrupted: true, .. }));
     assert_eq!(left.settled.outcome, whole.settled.outcome);
