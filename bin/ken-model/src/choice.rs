@@ -132,33 +132,26 @@ impl Choice {
 
     /// Returns the models that can be called, and those that cannot.
     pub(crate) fn state(&self) -> ModelState {
-        let (unusable, usable): (Vec<_>, Vec<_>) = self.providers().partition(|provider| provider.unusable().is_some());
+        let (mut usable, mut unusable) = (Vec::new(), Vec::new());
+        for provider in self.providers() {
+            match provider.unusable() {
+                None => usable.push(provider),
+                Some(why) => unusable.push(Unusable { model: full_name(provider), why }),
+            }
+        }
         let first = usable.first();
         let window = first.map(|first| first.window());
+        let others = self.others.iter().filter(|other| other.unusable().is_none());
         ModelState {
             models: usable.iter().map(|provider| full_name(*provider)).collect(),
             context_window: window.map_or(0, |window| window.tokens),
             output_reserve: window.map_or(0, |window| window.reserve),
             exchanges: first.map_or(0, |first| first.exchanges()),
-            unusable: unusable.into_iter().map(reason).collect(),
+            unusable,
             embeds: self.embedder.as_ref().map(Embedder::name),
-            others: self
-                .others
-                .iter()
-                .filter(|other| other.unusable().is_none())
-                .map(|other| full_name(other.as_ref()))
-                .collect(),
+            others: others.map(|other| full_name(other.as_ref())).collect(),
         }
     }
-}
-
-fn reason(provider: &dyn Provider) -> Unusable {
-    Unusable { model: full_name(provider), why: provider.unusable().unwrap_or_default() }
-}
-
-/// Returns a setting or a secret of this process. An empty one counts as absent.
-pub(crate) fn setting(name: &str) -> Option<String> {
-    ken_service::secret(name)
 }
 
 /// The maximum number of texts in one call.
