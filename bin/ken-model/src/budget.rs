@@ -77,20 +77,16 @@ impl Budget {
             rates: provider.rates(),
         };
         let (mut open, output) = self.reserve(needs).await?;
-        let max_output = Some(output);
-        let request = Generate { max_output, ..request };
-        let bytes = open.bytes.clone();
-        let counted = CountingSink { sink, bytes };
+        let request = Generate { max_output: Some(output), ..request };
+        let counted = CountingSink { sink, bytes: open.bytes.clone() };
         let generated = generate(provider, &request, &counted).await;
         match &generated {
             Ok(generated) => {
                 let usage = &generated.usage;
                 let input = usage.input + usage.cache_read + usage.cache_write;
-                open.used = Used::Reported(input + usage.output, usage.cost.total);
+                open.used = Some((input + usage.output, usage.cost.total));
             }
-            Err(error) if is_free(error) && open.bytes.load(Ordering::Relaxed) == 0 => {
-                open.used = Used::Reported(0, 0.0);
-            }
+            Err(error) if is_free(error) && open.bytes.load(Ordering::Relaxed) == 0 => open.used = Some((0, 0.0)),
             Err(_) => {}
         }
         open.settle().await;
@@ -108,10 +104,8 @@ impl Budget {
         let (mut open, _) = self.reserve(needs).await?;
         let embedded = embedder.embed(texts).await;
         match &embedded {
-            Ok(embedded) => {
-                open.used = Used::Reported(embedded.usage.total_tokens, embedded.usage.cost.total);
-            }
-            Err(error) if is_free(error) => open.used = Used::Reported(0, 0.0),
+            Ok(embedded) => open.used = Some((embedded.usage.total_tokens, embedded.usage.cost.total)),
+            Err(error) if is_free(error) => open.used = Some((0, 0.0)),
             Err(_) => {}
         }
         open.settle().await;
@@ -147,7 +141,7 @@ impl Budget {
             input: needs.input,
             rates: needs.rates,
             bytes: Arc::default(),
-            used: Used::Unknown,
+            used: None,
         };
         Ok((open, reserved.output_tokens))
     }
@@ -183,14 +177,6 @@ fn is_free(error: &Error) -> bool {
     !matches!(error.code, Unavailable | Deadline | Cancelled | Internal)
 }
 
-#[derive(Debug)]
-enum Used {
-    /// The provider reported the use: tokens and US dollars.
-    Reported(u64, f64),
-    /// The call was interrupted. Its use is estimated from the request and the part of the answer that was passed on.
-    Unknown,
-}
-
 /// A reservation. Dropping it settles it, because a call is dropped if its caller closes the connection.
 struct Open {
     store: Pool,
@@ -199,20 +185,19 @@ struct Open {
     input: u64,
     rates: Rates,
     bytes: Arc<AtomicU64>,
-    used: Used,
+    /// The use that the provider reported: tokens and US dollars. Without a report, because the call was interrupted, it is
+    /// estimated from the request and the part of the answer that was passed on.
+    used: Option<(u64, f64)>,
 }
 
 impl Open {
     fn settlement(&mut self) -> Option<Settle> {
         let id = self.id.take()?;
-        let (tokens, cost) = match self.used {
-            Used::Reported(tokens, cost) => (tokens, cost),
-            Used::Unknown => {
-                let output = self.bytes.load(Ordering::Relaxed).div_ceil(4);
-                let cost = self.rates.input * self.input as f64 + self.rates.output * output as f64;
-                (self.input + output, cost)
-            }
-        };
+        let (tokens, cost) = self.used.unwrap_or_else(|| {
+            let output = self.bytes.load(Ordering::Relaxed).div_ceil(4);
+            let cost = self.rates.input * self.input as f64 + self.rates.output * output as f64;
+            (self.input + output, cost)
+        });
         Some(Settle { id, tokens, cost })
     }
 
