@@ -347,7 +347,7 @@ impl<'a> Run<'a> {
     }
 
     fn scope<'s>(&'s self, progress: &'s Progress) -> Scope<'s> {
-        Scope { data: self.data, results: &progress.results, order: &progress.order, issues: &progress.issues }
+        Scope { data: self.data, progress }
     }
 
     fn results(&self, progress: &Progress) -> Results {
