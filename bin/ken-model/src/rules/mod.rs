@@ -164,11 +164,4 @@ mod tests {
         let text = Rules::new(true, Arc::default()).text(&request);
         assert_eq!(text, "The tool sum answered: 7\nThe tool product failed: 7");
     }
-
-    #[test]
-    fn beside_a_language_model_it_does_not_say_that_none_is_configured() {
-        let request = request("What is the door code?");
-        assert!(Rules::new(true, Arc::default()).text(&request).contains(NO_MODEL));
-        assert!(Rules::new(false, Arc::default()).text(&request).contains(MODEL_DOWN));
-    }
 }
