@@ -93,24 +93,20 @@ async fn run(ports: Ports, caller: Caller, call: Call, events: Events, repeats: 
     let outside = outside(&ports, &call);
     let pictures = caller.pictures.clone();
     let entering = caller.clone();
-    let mut result = match &call.arguments {
+    let result = match &call.arguments {
         _ if repeats >= MAX_REPEATS => Err(format!("The same call was made {repeats} times in a row.")),
         Value::Object(_) | Value::Null => make_call(&ports, caller, &call, &events).await,
         other => Err(format!("{NOT_ALLOWED}{}", refused_arguments(other))),
     };
-    if repeats >= REPEATS_BEFORE_NOTE {
-        let note = format!(
-            "{SAME_CALL}{repeats} times in a row; after {MAX_REPEATS} the turn is ended. Change the arguments, use \
-             another tool, or answer."
-        );
-        result = result.map(|mut result| {
-            result.content.push(Block::text(format!("{note}]")));
-            result
-        });
-    }
     let is_error = result.is_err();
     let mut result = result.unwrap_or_else(ToolResult::of_text);
     if !is_error {
+        if repeats >= REPEATS_BEFORE_NOTE {
+            result.content.push(Block::text(format!(
+                "{SAME_CALL}{repeats} times in a row; after {MAX_REPEATS} the turn is ended. Change the arguments, use another \
+                 tool, or answer.]"
+            )));
+        }
         result.content.extend(rules_of_entered(&ports, &entering, &call.arguments).await.map(Block::text));
     }
     // An error may come from outside, too: an MCP server words its own.
