@@ -22,7 +22,7 @@ use crate::passage::{having_read, origin, passage, place};
 use crate::past::{Loaded, Past, prompt};
 use crate::pictures::NO_IMAGE_DATA;
 use crate::ports::{Caller, Ports};
-use crate::recorded::continued;
+use crate::recorded::{Continued, continued};
 use crate::scheduled;
 use crate::store::Store;
 use crate::tools::offered;
@@ -70,13 +70,8 @@ impl Background {
         exchanges: u32,
     ) -> Result<Background, Error> {
         let claim = caller.claim.as_ref();
-        let limit = match claim.kind {
-            SubmissionKind::Compact => MAX_COMPACTED,
-            _ => exchanges,
-        };
-        let greets = is_preflight(claim);
         let mut search = match claim.kind {
-            SubmissionKind::Prompt if !greets => search(claim),
+            SubmissionKind::Prompt if !is_preflight(claim) => search(claim),
             _ => None,
         };
         if let Some(search) = &mut search {
@@ -86,11 +81,24 @@ impl Background {
         let request = ReadHistory {
             instance: claim.instance.clone(),
             before: claim.lease.submission_id.clone(),
-            limit,
+            limit: limit(claim, exchanges),
             after: None,
             search,
         };
-        let Loaded { mut history, mut past } = store.history(request).await?;
+        let loaded = store.history(request).await?;
+        Background::of(ports, caller, exchanges, loaded, continued(store, claim).await).await
+    }
+
+    /// Returns the background of a turn whose history and earlier submissions are read.
+    pub(crate) async fn of(
+        ports: &Ports,
+        caller: &Caller,
+        exchanges: u32,
+        loaded: Loaded,
+        continued: Continued,
+    ) -> Result<Background, Error> {
+        let claim = caller.claim.as_ref();
+        let Loaded { mut history, mut past } = loaded;
         history.known.retain(|found| is_given(&found.entry.outside, found.score));
         history.remembered.retain(|found| is_given(&found.entry.outside, found.score));
         let outside = outside(&history);
@@ -100,11 +108,10 @@ impl Background {
         let rules = Governance::of(claim, &ports.share.base_rules(), stored)?;
         let system =
             instructions(ports, &caller.agent, &caller.claim).await + &rules.text(&caller.agent) + &of_program(claim);
-        let greeting = if greets { Some(ports.skills.greeting().await) } else { None };
+        let greeting = if is_preflight(claim) { Some(ports.skills.greeting().await) } else { None };
         let asides: Vec<String> = scheduled::note(claim).into_iter().chain(greeting).collect();
         let aside = (!asides.is_empty()).then(|| asides.concat().trim().to_owned());
-        let skipped = skipped(past.len(), history.turns, limit);
-        let continued = continued(store, claim).await;
+        let skipped = skipped(past.len(), history.turns, limit(claim, exchanges));
         past.retain(|past| !continued.ids.contains(&past.id));
         let mut question = vec![user(continued.first.as_ref().unwrap_or(claim), &fence)];
         question.extend(continued.messages);
@@ -263,6 +270,11 @@ impl Background {
             ..Generate::default()
         }
     }
+}
+
+/// The maximum number of past exchanges that are read.
+fn limit(claim: &Claim, exchanges: u32) -> u32 {
+    if claim.kind == SubmissionKind::Compact { MAX_COMPACTED } else { exchanges }
 }
 
 fn sent<'a>(past: impl IntoIterator<Item = &'a Arc<Past>>) -> Vec<Exchange> {

@@ -15,8 +15,7 @@ use tokio::time::timeout;
 use super::journal::{Calls, ComparingJournal};
 use super::ports::{TapeModel, TapePolicy, TapeTools, TapeWorkers};
 use super::tape::{Difference, Segment, SharedTape, Tape, lock, segments};
-use super::{Case, RecordedHistory, print_line};
-use crate::background::Background;
+use super::{Case, print_line};
 use crate::budget::Budget;
 use crate::embedding::Embedding;
 use crate::envelope::Envelope;
@@ -94,8 +93,7 @@ async fn play(
     };
     let plan = plan(&claim, &case.events, segment, state.models.clone());
     let mut turns = TurnLoop::new(journal, &model, &ports, caller.clone(), plan, aborted);
-    let store = RecordedHistory(Arc::new(case.record.history.clone()));
-    match Background::load(&store, &ports, &caller, state.exchanges).await {
+    match case.background(&ports, &caller, &state).await {
         Ok(background) => {
             turns.caller.rules = background.rules.clone();
             turns.plan.duties = Duties {

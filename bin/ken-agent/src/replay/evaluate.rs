@@ -18,8 +18,7 @@ use tokio::time::Instant;
 
 use super::journal::KeepingJournal;
 use super::tape::result;
-use super::{Case, MAX_TURN_TIME, Outline, RecordedHistory, print_line};
-use crate::background::Background;
+use super::{Case, MAX_TURN_TIME, Outline, print_line};
 use crate::budget::Budget;
 use crate::embedding::Embedding;
 use crate::envelope::Envelope;
@@ -50,9 +49,8 @@ pub(super) async fn run(case: Case, share: Arc<Share>, name: &str, socket: &Path
         workers: recorded.clone(),
     };
     let claim = Arc::new(case.record.claim.clone());
-    let store = RecordedHistory(Arc::new(case.record.history.clone()));
     let mut caller = Caller::root(claim.clone());
-    let background = Background::load(&store, &ports, &caller, model.state.exchanges).await?;
+    let background = case.background(&ports, &caller, &model.state).await?;
     let budget = Budget::of(&model.state);
     let (compaction, on_overflow) = background.compactions(&claim, &budget);
     // Nothing aborts the evaluation; `ken` ends the process instead.
