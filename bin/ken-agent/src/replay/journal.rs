@@ -79,10 +79,6 @@ impl Journal for ComparingJournal {
         }
         compared
     }
-
-    async fn flush(&mut self) -> Result<(), Error> {
-        Ok(()) // nothing is stored
-    }
 }
 
 /// Keeps the events of the orchestrator.
@@ -109,10 +105,6 @@ impl Journal for KeepingJournal {
             self.bodies.push(event.body);
         }
         Ok(())
-    }
-
-    async fn flush(&mut self) -> Result<(), Error> {
-        Ok(()) // nothing is stored
     }
 }
 
