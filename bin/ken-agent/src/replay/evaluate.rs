@@ -3,7 +3,7 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use ken_skills::Sources;
 use ken_types::Error;
@@ -17,7 +17,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::journal::KeepingJournal;
-use super::tape::result;
+use super::tape::{lock, result};
 use super::{Case, MAX_TURN_TIME, Outline, print_line};
 use crate::budget::Budget;
 use crate::embedding::Embedding;
@@ -80,7 +80,7 @@ pub(super) async fn run(case: Case, share: Arc<Share>, name: &str, socket: &Path
     let own = case.events.iter().filter(|event| event.place.parent_session.is_none());
     let then = Outline::of(own.map(|event| &event.body));
     let now = Outline::of(turns.journal.bodies.iter());
-    let unrecorded = recorded.unrecorded();
+    let unrecorded = lock(&recorded.unrecorded);
     let differs = differences(&then, &now, &unrecorded);
     print_line(&json!({
         "model": name,
@@ -148,10 +148,6 @@ struct Results {
     unrecorded: Mutex<Vec<Value>>,
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl Results {
     fn of(case: &Case) -> Results {
         let mut calls: HashMap<Key, VecDeque<Result<ToolResult, String>>> = HashMap::new();
@@ -182,12 +178,8 @@ impl Results {
         Results { record: case.record.clone(), calls: Mutex::new(calls), tasks, unrecorded: Mutex::default() }
     }
 
-    fn unrecorded(&self) -> MutexGuard<'_, Vec<Value>> {
-        lock(&self.unrecorded)
-    }
-
     fn note<T>(&self, name: &str, arguments: &Value) -> Result<T, String> {
-        self.unrecorded().push(json!({"name": name, "arguments": arguments}));
+        lock(&self.unrecorded).push(json!({"name": name, "arguments": arguments}));
         Err(NOT_RECORDED.to_owned())
     }
 }

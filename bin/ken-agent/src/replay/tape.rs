@@ -126,8 +126,7 @@ pub(super) struct RecordedAnswer {
 /// A segment that is being replayed.
 #[derive(Debug, Default)]
 pub(super) struct Tape {
-    lanes: HashMap<Lane, VecDeque<(u64, Event)>>,
-    left: usize,
+    lanes: HashMap<Lane, VecDeque<Event>>,
     is_interrupted: bool,
     /// Why the turn was ended from outside, and the index of the first event that this caused.
     ending: Option<(Ending, u64)>,
@@ -145,8 +144,8 @@ pub(super) struct Tape {
 /// The state that all ports of a replay share.
 pub(super) type SharedTape = Arc<Mutex<Tape>>;
 
-pub(super) fn lock(tape: &SharedTape) -> MutexGuard<'_, Tape> {
-    tape.lock().unwrap_or_else(PoisonError::into_inner)
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Returns the error that stops the loop at the end of the record.
@@ -159,7 +158,6 @@ impl Tape {
     pub(super) fn of(segment: &Segment, all: &[Event], abort: watch::Sender<bool>) -> Tape {
         let ending = if segment.is_interrupted { None } else { ending(&segment.events) };
         let mut tape = Tape {
-            left: segment.events.len(),
             is_interrupted: segment.is_interrupted,
             ending,
             models: models(all, &segment.events),
@@ -182,8 +180,7 @@ impl Tape {
                 }
                 _ => {}
             }
-            let lane = tape.lanes.entry(lane(event)).or_default();
-            lane.push_back((index(event), event.clone()));
+            tape.lanes.entry(lane(event)).or_default().push_back(event.clone());
         }
         tape.abort_if_due();
         tape
@@ -194,7 +191,7 @@ impl Tape {
     pub(super) fn is_past(&self, event: &Event) -> bool {
         match self.lanes.get(&lane(event)).and_then(VecDeque::front) {
             None => self.may_leave_calls_open(),
-            Some((at, _)) => self.ending.as_ref().is_some_and(|(_, from)| at >= from),
+            Some(next) => self.ending.as_ref().is_some_and(|(_, from)| index(next) >= *from),
         }
     }
 
@@ -208,32 +205,35 @@ impl Tape {
             return Err(stopped());
         }
         let now = comparable(event)?;
-        let then = recorded.as_ref().map(|(_, event)| comparable(event)).transpose()?;
+        let then = recorded.as_ref().map(comparable).transpose()?;
         if then.as_ref() != Some(&now) {
             self.report(Difference {
-                event_index: recorded.map(|(index, _)| index),
+                event_index: recorded.as_ref().map(index),
                 session: event.place.session.clone(),
                 recorded: then.unwrap_or_default(),
                 now,
             });
             return Err(stopped());
         }
-        self.left -= 1;
         self.abort_if_due();
-        if self.is_interrupted && self.left == 0 { Err(stopped()) } else { Ok(()) }
+        if self.is_interrupted && self.next().is_none() { Err(stopped()) } else { Ok(()) }
     }
 
     /// Called after the loop has ended. Reports the first recorded event that the loop has not produced.
     pub(super) fn finish(&mut self) {
-        let rest = self.lanes.values().filter_map(VecDeque::front);
-        if let Some((at, event)) = rest.min_by_key(|(index, _)| *index).cloned() {
+        if let Some(event) = self.next().cloned() {
             self.report(Difference {
-                event_index: Some(at),
+                event_index: Some(index(&event)),
                 session: event.place.session.clone(),
                 recorded: comparable(&event).unwrap_or_default(),
                 now: Value::Null,
             });
         }
+    }
+
+    /// Returns the first recorded event that has not occurred yet.
+    fn next(&self) -> Option<&Event> {
+        self.lanes.values().filter_map(VecDeque::front).min_by_key(|event| index(event))
     }
 
     fn report(&mut self, difference: Difference) {
@@ -243,9 +243,7 @@ impl Tape {
     /// Returns why the turn ends, if the next event is one that its end caused.
     pub(super) fn ended(&self) -> Option<Ending> {
         let (ending, from) = self.ending.as_ref()?;
-        let next = self.lanes.values().filter_map(VecDeque::front);
-        let next = next.map(|(index, _)| *index).min()?;
-        (next >= *from).then(|| ending.clone())
+        (index(self.next()?) >= *from).then(|| ending.clone())
     }
 
     /// Aborts what the loop is waiting for if the next event shows that the turn was ended from outside.
@@ -282,7 +280,7 @@ impl Tape {
 
     /// The recorded reason why an answer could not be judged.
     pub(super) fn not_judged(&self) -> Option<String> {
-        let of_rule = |(_, event): &(u64, Event)| match &event.body {
+        let of_rule = |event: &Event| match &event.body {
             Body::Operation { error: Some(error), .. } if error.name == RULE => {
                 Some(error.message.split_once(NOT_JUDGED)?.1.to_owned())
             }
