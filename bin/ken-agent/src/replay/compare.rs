@@ -12,16 +12,16 @@ use serde_json::json;
 use tokio::sync::watch;
 use tokio::time::timeout;
 
+use super::Case;
 use super::journal::{Calls, ComparingJournal};
 use super::ports::{TapeModel, TapePolicy, TapeTools, TapeWorkers};
 use super::tape::{Difference, Segment, SharedTape, Tape, lock, segments};
-use super::{Case, print_line};
 use crate::budget::Budget;
 use crate::embedding::Embedding;
 use crate::envelope::Envelope;
 use crate::journal::Journal;
 use crate::ports::{Caller, Ports};
-use crate::share::Share;
+use crate::share::{Share, print_line};
 use crate::skills::Skills;
 use crate::turn_loop::TurnLoop;
 use crate::turn_state::{Duties, Ending, Plan, Planned, TurnState};
@@ -31,10 +31,10 @@ const IDLE_TIMEOUT: Duration = Duration::from_secs(30);
 
 pub(super) async fn run(case: Case, share: Arc<Share>) -> Result<bool, Error> {
     if let Some(difference) = difference(&case, &share, true).await? {
-        print_line(&json!({ "difference": difference }))?;
+        print_line(json!({ "difference": difference }))?;
         return Ok(false);
     }
-    print_line(&json!({"same": true, "events": case.events.len()}))?;
+    print_line(json!({"same": true, "events": case.events.len()}))?;
     Ok(true)
 }
 

@@ -18,7 +18,7 @@ use tokio::time::Instant;
 
 use super::journal::KeepingJournal;
 use super::tape::{lock, result};
-use super::{Case, MAX_TURN_TIME, Outline, print_line};
+use super::{Case, MAX_TURN_TIME, Outline};
 use crate::budget::Budget;
 use crate::embedding::Embedding;
 use crate::envelope::Envelope;
@@ -28,7 +28,7 @@ use crate::names::TASK;
 use crate::ports::{
     Caller, Events, Grant, NoApprovals, Pending, Ports, RequestedCall, Task, ToolFacts, Tools, Workers,
 };
-use crate::share::Share;
+use crate::share::{Share, print_line};
 use crate::skills::Skills;
 use crate::turn_loop::TurnLoop;
 use crate::turn_state::{Plan, TurnState, task_end};
@@ -82,7 +82,7 @@ pub(super) async fn run(case: Case, share: Arc<Share>, name: &str, socket: &Path
     let now = Outline::of(turns.journal.bodies.iter());
     let unrecorded = lock(&recorded.unrecorded);
     let differs = differences(&then, &now, &unrecorded);
-    print_line(&json!({
+    print_line(json!({
         "model": name,
         "differs": differs,
         "recorded": then,

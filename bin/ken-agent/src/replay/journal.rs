@@ -5,10 +5,10 @@ use ken_types::event::{Body, Event};
 use ken_types::{Error, Timestamp};
 use serde_json::json;
 
-use super::print_line;
 use super::tape::{SharedTape, lock, stopped};
 use crate::envelope::Envelope;
 use crate::journal::Journal;
+use crate::share::print_line;
 use crate::turn_state::{Ending, TaskRef, TurnState};
 
 /// Compares each step with the record.
@@ -130,5 +130,5 @@ fn show(event: &Event) -> Result<(), Error> {
             step[name] = value.clone();
         }
     }
-    print_line(&json!({ "step": step }))
+    print_line(json!({ "step": step }))
 }

@@ -147,16 +147,6 @@ fn replay(words: &Flags) -> Result<bool, Error> {
     }
 }
 
-/// Prints one line of JSON on standard output.
-fn print_line(line: &Value) -> Result<(), Error> {
-    match writeln!(std::io::stdout(), "{line}") {
-        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
-            Err(Error::internal(format!("standard output: {error}")))
-        }
-        _ => Ok(()),
-    }
-}
-
 /// The maximum duration of an evaluated turn.
 const MAX_TURN_TIME: Duration = Duration::from_secs(600);
 
