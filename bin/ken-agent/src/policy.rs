@@ -96,18 +96,16 @@ impl Policy for Approvals {
     }
 
     fn is_unused(&self, grant: &Grant) -> Pending<'static, bool> {
-        let (store, id) = (self.store.clone(), grant.clone());
-        Box::pin(async move { is_unused(&store, id).await })
+        let (store, args) = (self.store.clone(), GetApproval { id: grant.clone(), wait_ms: 0 });
+        Box::pin(async move {
+            let until = Instant::now() + MAX_UNREACHABLE;
+            let found = call::<ApprovalsGet>(&store, &args, REQUEST_TIMEOUT, until).await;
+            found.is_ok_and(|found| is_good(&found))
+        })
     }
 }
 
 /// Whether a request is approved and not used.
-async fn is_unused(store: &Pool, id: String) -> bool {
-    let until = Instant::now() + MAX_UNREACHABLE;
-    let found = call::<ApprovalsGet>(store, &GetApproval { id, wait_ms: 0 }, REQUEST_TIMEOUT, until).await;
-    found.is_ok_and(|found| is_good(&found))
-}
-
 fn is_good(request: &Request) -> bool {
     request.status == Status::Approved && request.used_at.is_none()
 }
