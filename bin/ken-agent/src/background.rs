@@ -28,7 +28,6 @@ use crate::store::Store;
 use crate::tools::offered;
 use crate::turn_state::{Duties, Planned, TurnState};
 
-/// The maximum number of exchanges that a compaction summarises.
 const MAX_COMPACTED: u32 = 1_000;
 /// The maximum number of knowledge entries, and of past exchanges, that are given to a turn at its start.
 const MAX_SOURCES: u32 = 10;
@@ -51,7 +50,6 @@ pub(crate) struct Background {
     aside: Option<String>,
     /// The number of the oldest exchanges that are not sent.
     skipped: usize,
-    /// The governing rules that apply to the turn.
     pub(crate) rules: Arc<Governance>,
     /// The prompt, if the stream does not contain it, and the messages behind it of earlier submissions that this one goes on from.
     question: Vec<Message>,
@@ -156,7 +154,6 @@ impl Background {
         (due.map(planned), can_help.then(|| planned("overflow")))
     }
 
-    /// The requirements on the answer.
     pub(crate) fn duties(&self) -> Duties {
         Duties {
             required: self.rules.required(),
@@ -367,7 +364,6 @@ fn is_given(outside: &Outside, score: f64) -> bool {
     outside.is_empty() || score >= MIN_OUTSIDE_SCORE
 }
 
-/// Returns the origins of outside text in a history and in its search results.
 fn outside(history: &History) -> Outside {
     let known = history.known.iter().map(|found| &found.entry.outside);
     let remembered = history.remembered.iter().map(|found| &found.entry.outside);
@@ -465,7 +461,6 @@ fn user(claim: &Claim, fence: &Fence) -> Message {
     Message::User { content: std::iter::once(Block::text(text)).chain(images).collect(), timestamp: 0, now: None }
 }
 
-/// Returns the number of tokens of the tool descriptions in a request.
 fn tool_tokens(tools: &[ToolSpec]) -> u64 {
     let tokens = tools.iter().map(|tool| {
         let texts = [tool.name.as_str(), tool.description.as_str(), tool.parameters.text()];
@@ -514,7 +509,6 @@ mod tests {
         }
     }
 
-    /// The request of a turn with this claim and history.
     fn request(claim: Claim, history: History) -> Generate {
         let ports = ports(&TestTools::default(), &MemoryModel::new(Vec::new()));
         let caller = Caller::root(Arc::new(claim));

@@ -148,7 +148,6 @@ struct Shortened {
     place: Place,
 }
 
-/// Shortens the arguments of all calls in an event.
 fn shorten_calls(value: &mut Value) {
     match value {
         Value::Array(items) => items.iter_mut().for_each(shorten_calls),

@@ -18,7 +18,6 @@ pub(crate) struct Governance {
     rules: Vec<Rule>,
 }
 
-/// A requirement, and the rule that contains it.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Requirement<T> {
     pub(crate) rule: String,
@@ -129,7 +128,6 @@ impl Governance {
     }
 }
 
-/// The agent to which rules are applied.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Agent<'a> {
     pub(crate) name: &'a str,

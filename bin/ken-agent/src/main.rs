@@ -111,7 +111,6 @@ impl<S: Store, M: Model> Worker for Agent<S, M> {
     }
 }
 
-/// The state that the operations of this part use.
 struct Part {
     held: Arc<Held>,
     base: Vec<BaseRule>,
@@ -132,7 +131,6 @@ impl Daemon for Part {
     }
 }
 
-/// Returns the model that judges answers, if one is configured.
 fn judge(name: &str) -> Result<Option<String>, Error> {
     if name.is_empty() {
         return Ok(None);

@@ -50,7 +50,6 @@ pub(crate) struct Ports {
 }
 
 impl Ports {
-    /// Whether this process stops.
     pub(crate) async fn is_stopping(&self) -> bool {
         tokio::select! {
             biased;
@@ -69,7 +68,6 @@ pub(crate) trait Tools: Send + Sync {
 
     fn list(&self, agent: &str) -> Vec<ToolSpec>;
 
-    /// Returns what is known of a tool.
     fn facts(&self, _name: &str) -> ToolFacts {
         ToolFacts::default()
     }
@@ -113,7 +111,6 @@ pub(crate) struct Caller {
     pub(crate) task: Option<String>,
     /// 0 for the agent of the submission, 1 for its workers, and so on.
     pub(crate) depth: u32,
-    /// The governing rules that apply to it.
     pub(crate) rules: Arc<Governance>,
     /// The origins of outside text that it has read.
     pub(crate) outside: Outside,

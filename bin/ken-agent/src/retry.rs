@@ -40,7 +40,6 @@ pub(crate) struct Position {
 }
 
 impl Retry {
-    /// Records that a turn ended without a failure.
     pub(crate) fn succeed(&mut self) {
         // Several answers in a row say no more than one.
         if self.0.last() != Some(&Ended::Answered) {
@@ -48,7 +47,6 @@ impl Retry {
         }
     }
 
-    /// Records that a turn ended with this failure.
     pub(crate) fn fail(&mut self, failure: &Failure) {
         self.0.push(Ended::with(failure));
     }

@@ -24,11 +24,9 @@ pub(crate) struct Text {
     pub(crate) file: Option<PathBuf>,
 }
 
-/// The texts in force.
 #[derive(Debug, Clone)]
 pub(crate) struct Share {
     pub(crate) rules: Text,
-    /// The instructions of each agent, by name.
     agents: Vec<(&'static str, Text)>,
     /// The governing rules that nobody can switch off.
     pub(crate) base: Vec<BaseRule>,

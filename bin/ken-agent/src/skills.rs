@@ -20,7 +20,6 @@ const MAX_LIST_BYTES: usize = 4 * 1024;
 /// The timeout of a call to ken-tools. It is longer than a restart.
 const CALL_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The skills and project rules in the files.
 #[derive(Debug)]
 pub(crate) struct Skills {
     source: Source,

@@ -32,7 +32,6 @@ use crate::store::Store;
 use crate::turn_loop::{TurnLoop, info};
 use crate::turn_state::{Call, Ending, Plan, TurnState};
 
-/// The parts that all submissions of this process share.
 #[derive(Clone)]
 pub(crate) struct Agent<S, M> {
     pub(crate) store: S,

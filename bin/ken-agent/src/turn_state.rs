@@ -44,7 +44,6 @@ pub(crate) const MAX_REPEATS: u32 = 5;
 
 #[derive(Debug, Clone, Default)]
 pub(crate) struct TurnState {
-    /// The agent whose state this is.
     pub(crate) session: SessionName,
     pub(crate) next_index: u64,
     /// The timestamp of the newest event. Later events must not have an earlier one.

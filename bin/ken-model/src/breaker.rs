@@ -79,7 +79,6 @@ struct Down {
 }
 
 impl Entry {
-    /// Notes that it can be reached.
     fn answers(&mut self, name: &str) {
         if self.down.take().is_some() {
             tracing::info!(provider = name, "answers again");

@@ -59,7 +59,6 @@ impl Budget {
         self.refused.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Makes a model call within the budget.
     pub(crate) async fn generate(
         &self,
         provider: &dyn Provider,
@@ -230,7 +229,6 @@ async fn settle_with_retries(store: Pool, settle: Settle) {
     tracing::warn!(call = settle.id, "the usage of a call could not be stored; its reservation stays counted");
 }
 
-/// Counts the bytes that are passed on.
 struct CountingSink<'a> {
     sink: &'a dyn DeltaSink,
     bytes: Arc<AtomicU64>,

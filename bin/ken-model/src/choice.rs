@@ -32,7 +32,6 @@ pub(crate) struct Choice {
     providers: Vec<Box<dyn Provider>>,
     /// Models of the tables of ken.toml that are not in the list.
     others: Vec<Box<dyn Provider>>,
-    /// The model that computes vectors.
     embedder: Option<Embedder>,
     breakers: Arc<Breakers>,
 }

@@ -63,7 +63,6 @@ pub(crate) fn runtime() -> Result<Runtime, Error> {
     runtime.map_err(|error| Error::internal(format!("no runtime: {error}")))
 }
 
-/// The configured models, and the runtime for their calls.
 #[derive(Debug)]
 struct Engine {
     choice: Choice,
@@ -104,7 +103,6 @@ async fn ask(provider: &dyn Provider, request: &Generate) -> Result<Answered, Er
     })
 }
 
-/// Collects the text and the calls of an answer.
 #[derive(Default)]
 struct Collector(Mutex<(String, Vec<Block>)>);
 

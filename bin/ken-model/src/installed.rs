@@ -11,7 +11,6 @@ use ken_types::{Error, secrets};
 
 use crate::choice::Setup;
 
-/// The configuration of the models.
 #[derive(Debug, Default)]
 pub(crate) struct Installed {
     pub(crate) model: Model,

@@ -44,7 +44,6 @@ pub(super) fn tools() -> Vec<Builtin> {
     ]
 }
 
-/// The schema of a search's arguments.
 pub(super) fn search_properties() -> Value {
     json!({
         "query": {"type": "string", "minLength": 1, "description": "The words to look for"},

@@ -59,7 +59,6 @@ impl Builtin {
     }
 }
 
-/// All built-in tools.
 pub(crate) struct Builtins {
     parts: Parts,
     tools: Vec<Builtin>,
@@ -81,7 +80,6 @@ impl Builtins {
         self.tools.iter().filter(for_it).map(|tool| &tool.spec)
     }
 
-    /// Runs one of these tools until it ends.
     pub(crate) fn call(
         &self,
         tool: &Builtin,

@@ -16,12 +16,10 @@ pub(super) struct ComparingJournal {
     pub(super) state: TurnState,
     pub(super) envelope: Envelope,
     pub(super) tape: SharedTape,
-    /// Whether steps are printed.
     pub(super) shows: bool,
     pub(super) calls: Calls,
 }
 
-/// The state of the tool calls of a turn.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) enum Calls {
     #[default]

@@ -93,7 +93,6 @@ fn call(block: &Block) -> Option<Value> {
     }
 }
 
-/// Whether the command line requests a replay.
 pub(crate) fn is_requested() -> bool {
     std::env::args_os().skip(1).any(|word| word == "--replay")
 }

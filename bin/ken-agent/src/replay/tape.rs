@@ -97,18 +97,15 @@ fn without_varying(value: &mut Value) {
     }
 }
 
-/// A difference between the record and the loop.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Difference {
-    /// The index of the recorded event.
     pub(super) event_index: Option<u64>,
     pub(super) session: String,
     pub(super) recorded: Value,
     pub(super) now: Value,
 }
 
-/// How a recorded answer ended.
 #[derive(Debug, Clone)]
 pub(super) enum End {
     Done(Generated),

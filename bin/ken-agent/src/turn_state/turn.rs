@@ -45,7 +45,6 @@ pub(crate) struct Draft {
     pub(crate) arguments: BTreeMap<String, String>,
 }
 
-/// One tool call and its progress.
 #[derive(Debug, Clone)]
 pub(crate) struct Call {
     pub(crate) id: String,

@@ -44,7 +44,6 @@ pub(super) struct Process {
     errors: JoinHandle<Vec<u8>>,
 }
 
-/// A line of the process's output.
 #[derive(Debug, Deserialize)]
 #[serde(untagged)]
 pub(super) enum Line {
