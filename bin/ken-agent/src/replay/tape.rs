@@ -531,18 +531,14 @@ fn ended(mut deltas: VecDeque<Delta>, message: &Message, draft: &Draft) -> Recor
 
 /// Adds the signatures to the thoughts again. The last delta of a thought contains its signature.
 fn add_signatures(deltas: &mut VecDeque<Delta>, content: &[Block]) {
-    let seals = content.iter().filter_map(|block| match block {
+    let mut seals = content.iter().filter_map(|block| match block {
         Block::Thinking { opaque, .. } => Some(opaque.clone()),
         _ => None,
     });
-    let mut seals = seals.collect::<VecDeque<_>>();
-    let is_thought: Vec<bool> = deltas.iter().map(|delta| matches!(delta, Delta::Think { .. })).collect();
-    for (at, delta) in deltas.iter_mut().enumerate() {
-        let is_last = !is_thought.get(at + 1).copied().unwrap_or_default();
-        if let Delta::Think { opaque, .. } = delta
-            && is_last
-        {
-            *opaque = seals.pop_front().flatten();
+    let is_thought = |delta: &Delta| matches!(delta, Delta::Think { .. });
+    for thought in deltas.make_contiguous().chunk_by_mut(|one, next| is_thought(one) && is_thought(next)) {
+        if let Some(Delta::Think { opaque, .. }) = thought.last_mut() {
+            *opaque = seals.next().flatten();
         }
     }
 }
