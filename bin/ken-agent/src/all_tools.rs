@@ -5,7 +5,7 @@ use ken_types::ops::model::ToolSpec;
 use ken_types::ops::tools::{Approval, CallTool};
 
 use crate::builtin::Builtins;
-use crate::ports::{Grant, Pending, RequestedCall, Tools};
+use crate::ports::{Grant, Pending, RequestedCall, ToolFacts, Tools};
 use crate::toolbox::WireTools;
 
 /// If a built-in tool and one of ken-tools have the same name, the built-in tool is used.
@@ -30,36 +30,17 @@ impl Tools for AllTools {
         tools
     }
 
-    fn is_built_in(&self, name: &str) -> bool {
-        self.builtin.find(name).is_some()
-    }
-
-    fn is_idempotent(&self, name: &str) -> bool {
+    fn facts(&self, name: &str) -> ToolFacts {
         match self.builtin.find(name) {
-            Some(tool) => tool.idempotent,
-            None => self.wire.is_idempotent(name),
+            Some(tool) => ToolFacts {
+                is_built_in: true,
+                is_idempotent: tool.idempotent,
+                only_reads: tool.only_reads,
+                approval: Some(Approval::None),
+                ..ToolFacts::default()
+            },
+            None => self.wire.facts(name),
         }
-    }
-
-    /// Only of a tool of the agent itself it is certain that it changes nothing.
-    fn only_reads(&self, name: &str) -> bool {
-        self.builtin.find(name).is_some_and(|tool| tool.only_reads)
-    }
-
-    fn outside(&self, name: &str) -> Option<String> {
-        // The built-in tools say with each result where its text comes from.
-        if self.is_built_in(name) {
-            return None;
-        }
-        self.wire.outside(name)
-    }
-
-    fn process(&self, name: &str) -> Option<String> {
-        if self.is_built_in(name) { None } else { self.wire.process(name) }
-    }
-
-    fn approval(&self, name: &str) -> Option<Approval> {
-        if self.is_built_in(name) { Some(Approval::None) } else { self.wire.approval(name) }
     }
 
     fn call(&self, requested: RequestedCall, grant: Option<Grant>) -> Pending<'static, Result<ToolResult, String>> {

@@ -23,7 +23,6 @@ pub(crate) struct Answer {
     seals: Vec<(usize, String)>,
     /// The text of a compaction. It is not a message of the stream.
     summary: String,
-    api: String,
 }
 
 impl Answer {
@@ -33,7 +32,9 @@ impl Answer {
             return Vec::new();
         };
         if turn.purpose != Purpose::Agent {
-            self.keep(delta);
+            if let Delta::Text { delta } = delta {
+                self.summary.push_str(&delta);
+            }
             return Vec::new();
         }
         match delta {
@@ -64,14 +65,6 @@ impl Answer {
         }
         let mut numbered = (1..).map(|number| format!("{id}_{number}"));
         numbered.find(|other| !taken.contains(other.as_str())).unwrap_or(id)
-    }
-
-    fn keep(&mut self, delta: Delta) {
-        match delta {
-            Delta::Text { delta } => self.summary.push_str(&delta),
-            Delta::Start { api, .. } => self.api = api,
-            _ => {}
-        }
     }
 
     fn think(&mut self, turn: &Turn, delta: String, opaque: Option<String>) -> Vec<Body> {

@@ -22,13 +22,12 @@ use crate::passage::{having_read, origin, passage, place};
 use crate::past::{Loaded, Past, prompt};
 use crate::pictures::NO_IMAGE_DATA;
 use crate::ports::{Caller, Ports};
-use crate::recorded::continued;
+use crate::recorded::{Continued, continued};
 use crate::scheduled;
 use crate::store::Store;
 use crate::tools::offered;
 use crate::turn_state::{Duties, Planned, TurnState};
 
-/// The maximum number of exchanges that a compaction summarises.
 const MAX_COMPACTED: u32 = 1_000;
 /// The maximum number of knowledge entries, and of past exchanges, that are given to a turn at its start.
 const MAX_SOURCES: u32 = 10;
@@ -51,7 +50,6 @@ pub(crate) struct Background {
     aside: Option<String>,
     /// The number of the oldest exchanges that are not sent.
     skipped: usize,
-    /// The governing rules that apply to the turn.
     pub(crate) rules: Arc<Governance>,
     /// The prompt, if the stream does not contain it, and the messages behind it of earlier submissions that this one goes on from.
     question: Vec<Message>,
@@ -70,13 +68,8 @@ impl Background {
         exchanges: u32,
     ) -> Result<Background, Error> {
         let claim = caller.claim.as_ref();
-        let limit = match claim.kind {
-            SubmissionKind::Compact => MAX_COMPACTED,
-            _ => exchanges,
-        };
-        let greets = is_preflight(claim);
         let mut search = match claim.kind {
-            SubmissionKind::Prompt if !greets => search(claim),
+            SubmissionKind::Prompt if !is_preflight(claim) => search(claim),
             _ => None,
         };
         if let Some(search) = &mut search {
@@ -86,11 +79,24 @@ impl Background {
         let request = ReadHistory {
             instance: claim.instance.clone(),
             before: claim.lease.submission_id.clone(),
-            limit,
+            limit: limit(claim, exchanges),
             after: None,
             search,
         };
-        let Loaded { mut history, mut past } = store.history(request).await?;
+        let loaded = store.history(request).await?;
+        Background::of(ports, caller, exchanges, loaded, continued(store, claim).await).await
+    }
+
+    /// Returns the background of a turn whose history and earlier submissions are read.
+    pub(crate) async fn of(
+        ports: &Ports,
+        caller: &Caller,
+        exchanges: u32,
+        loaded: Loaded,
+        continued: Continued,
+    ) -> Result<Background, Error> {
+        let claim = caller.claim.as_ref();
+        let Loaded { mut history, mut past } = loaded;
         history.known.retain(|found| is_given(&found.entry.outside, found.score));
         history.remembered.retain(|found| is_given(&found.entry.outside, found.score));
         let outside = outside(&history);
@@ -100,11 +106,10 @@ impl Background {
         let rules = Governance::of(claim, &ports.share.base_rules(), stored)?;
         let system =
             instructions(ports, &caller.agent, &caller.claim).await + &rules.text(&caller.agent) + &of_program(claim);
-        let greeting = if greets { Some(ports.skills.greeting().await) } else { None };
+        let greeting = if is_preflight(claim) { Some(ports.skills.greeting().await) } else { None };
         let asides: Vec<String> = scheduled::note(claim).into_iter().chain(greeting).collect();
         let aside = (!asides.is_empty()).then(|| asides.concat().trim().to_owned());
-        let skipped = skipped(past.len(), history.turns, limit);
-        let continued = continued(store, claim).await;
+        let skipped = skipped(past.len(), history.turns, limit(claim, exchanges));
         past.retain(|past| !continued.ids.contains(&past.id));
         let mut question = vec![user(continued.first.as_ref().unwrap_or(claim), &fence)];
         question.extend(continued.messages);
@@ -149,7 +154,6 @@ impl Background {
         (due.map(planned), can_help.then(|| planned("overflow")))
     }
 
-    /// The requirements on the answer.
     pub(crate) fn duties(&self) -> Duties {
         Duties {
             required: self.rules.required(),
@@ -204,9 +208,7 @@ impl Background {
     pub(crate) fn request(&self, caller: &Caller, state: &TurnState, ports: &Ports, budget: &Budget) -> Generate {
         match state.turn.as_ref().map(|turn| turn.purpose) {
             Some(Purpose::Compaction | Purpose::CompactionPrefix) => {
-                let mut request = self.compaction_request(usable(budget, state));
-                request.session = Some(caller.claim.instance.clone());
-                request
+                self.compaction_request(caller, usable(budget, state))
             }
             _ => self.prompt_request(caller, state, ports, budget),
         }
@@ -244,7 +246,7 @@ impl Background {
         }
     }
 
-    fn compaction_request(&self, tokens: u64) -> Generate {
+    fn compaction_request(&self, caller: &Caller, tokens: u64) -> Generate {
         let mut exchanges = sent(fitting(&self.loaded.past, tokens, tokens));
         if exchanges.is_empty() {
             // The newest one alone is too long. A request without a message would be refused, so it is cut: a token has a byte at least.
@@ -260,10 +262,16 @@ impl Background {
             sources: self.loaded.history.summary.iter().map(|summary| of_summary(summary)).collect(),
             exchanges,
             purpose: Purpose::Compaction,
+            session: Some(caller.claim.instance.clone()),
             mark: Some(self.fence.mark().to_owned()),
             ..Generate::default()
         }
     }
+}
+
+/// The maximum number of past exchanges that are read.
+fn limit(claim: &Claim, exchanges: u32) -> u32 {
+    if claim.kind == SubmissionKind::Compact { MAX_COMPACTED } else { exchanges }
 }
 
 fn sent<'a>(past: impl IntoIterator<Item = &'a Arc<Past>>) -> Vec<Exchange> {
@@ -356,7 +364,6 @@ fn is_given(outside: &Outside, score: f64) -> bool {
     outside.is_empty() || score >= MIN_OUTSIDE_SCORE
 }
 
-/// Returns the origins of outside text in a history and in its search results.
 fn outside(history: &History) -> Outside {
     let known = history.known.iter().map(|found| &found.entry.outside);
     let remembered = history.remembered.iter().map(|found| &found.entry.outside);
@@ -400,20 +407,14 @@ fn of_summary(summary: &str) -> Source {
 }
 
 fn of_knowledge(found: Match<KnowledgeRecord>, query: &str) -> Source {
-    let (kind, title) = match found.entry.metadata.get("line") {
-        None => (SourceKind::Knowledge, found.entry.title.clone()),
-        Some(_) => {
-            let kind = match found.entry.source.as_str() {
-                WORKSPACE => SourceKind::File,
-                _ => SourceKind::Knowledge,
-            };
-            (kind, format!("{} ({})", found.entry.title, place(&found.entry)))
-        }
-    };
+    let has_line = found.entry.metadata.get("line").is_some();
+    let title = &found.entry.title;
+    let title = if has_line { format!("{title} ({})", place(&found.entry)) } else { title.clone() };
+    let is_file = has_line && found.entry.source == WORKSPACE;
     Source {
-        kind,
+        kind: if is_file { SourceKind::File } else { SourceKind::Knowledge },
         origin: origin(&found.entry),
-        text: passage(&found.entry.content, query).into_owned(),
+        text: passage(&found.entry.content, query).to_owned(),
         id: found.entry.id,
         title,
         score: found.score,
@@ -427,8 +428,8 @@ fn of_memory(found: Match<PastExchange>, query: &str) -> Source {
             "a past turn, its message and the answer that an agent wrote{}",
             having_read(&found.entry.outside)
         ),
-        title: passage(&found.entry.prompt, query).into_owned(),
-        text: passage(&found.entry.answer, query).into_owned(),
+        title: passage(&found.entry.prompt, query).to_owned(),
+        text: passage(&found.entry.answer, query).to_owned(),
         id: found.entry.id.0,
         score: found.score,
     }
@@ -460,7 +461,6 @@ fn user(claim: &Claim, fence: &Fence) -> Message {
     Message::User { content: std::iter::once(Block::text(text)).chain(images).collect(), timestamp: 0, now: None }
 }
 
-/// Returns the number of tokens of the tool descriptions in a request.
 fn tool_tokens(tools: &[ToolSpec]) -> u64 {
     let tokens = tools.iter().map(|tool| {
         let texts = [tool.name.as_str(), tool.description.as_str(), tool.parameters.text()];
@@ -472,13 +472,12 @@ fn tool_tokens(tools: &[ToolSpec]) -> u64 {
 #[cfg(test)]
 mod tests {
     use ken_types::Timestamp;
-    use ken_types::id::SubmissionId;
     use proptest::collection::vec;
     use proptest::prelude::*;
     use serde_json::json;
 
     use super::*;
-    use crate::testing::{MemoryStore, TestTools, claim, ports};
+    use crate::testing::{self, MemoryModel, MemoryStore, TestTools, claim, model_state, ports};
 
     /// A text that others have written, and that knows how marks and rules look.
     fn foreign() -> impl Strategy<Value = String> {
@@ -501,36 +500,23 @@ mod tests {
     }
 
     fn exchange(text: &str, forwarded: Option<String>) -> PastExchange {
+        let prompt = if forwarded.is_some() { text } else { "Mine" };
         PastExchange {
-            id: SubmissionId("1".into()),
-            instance: "i".into(),
-            prompt: if forwarded.is_some() { text.to_owned() } else { "Mine".to_owned() },
-            answer: text.to_owned(),
-            at: Timestamp::default(),
             mark: Some("the-mark".into()),
             forwarded,
             quoted: Some(Quoted { text: text.to_owned(), author: Some(text.to_owned()) }),
-            outside: Outside::new(),
+            ..testing::exchange("1", prompt, text)
         }
     }
 
-    /// The request of a turn with this claim and history.
     fn request(claim: Claim, history: History) -> Generate {
-        let ports = ports(&TestTools::default());
+        let ports = ports(&TestTools::default(), &MemoryModel::new(Vec::new()));
         let caller = Caller::root(Arc::new(claim));
         let store = MemoryStore::holding(&[], history);
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         let background = runtime.block_on(Background::load(&store, &ports, &caller, 100)).unwrap();
-        let info = ken_types::ops::model::ModelState {
-            models: vec!["test/one".into()],
-            context_window: 98_304,
-            output_reserve: 8_192,
-            exchanges: 100,
-            unusable: Vec::new(),
-            embeds: None,
-            others: Vec::new(),
-        };
-        background.request(&caller, &TurnState::default(), &ports, &Budget::of(&info))
+        let budget = Budget::of(&model_state(vec!["test/one".into()]));
+        background.request(&caller, &TurnState::default(), &ports, &budget)
     }
 
     /// A text without what stands between the lines with the mark.
@@ -587,8 +573,7 @@ mod tests {
     }
 
     fn past(number: u64, tokens: u64) -> PastExchange {
-        let prompt = "x".repeat(4 * usize::try_from(tokens).unwrap());
-        PastExchange { prompt, answer: number.to_string(), quoted: None, ..exchange("", None) }
+        testing::exchange("1", &"x".repeat(4 * usize::try_from(tokens).unwrap()), &number.to_string())
     }
 
     /// While a conversation grows by one exchange in each turn, its beginning changes only after a quarter of the window.
@@ -630,12 +615,10 @@ mod tests {
         forwarded.context = Some(json!({"quoted": {"text": "Old.", "author": "Ann"}}));
         let first = request(forwarded, History::default());
         let past = PastExchange {
-            prompt: "See this.".into(),
-            answer: "Seen.".into(),
             at: Timestamp::from_millis(1_000),
             mark: Some("first-mark".into()),
             quoted: Some(Quoted { text: "Old.".into(), author: Some("Ann".into()) }),
-            ..exchange("", None)
+            ..testing::exchange("1", "See this.", "Seen.")
         };
         let second = request(claim("And?"), History { exchanges: vec![past], ..History::default() });
         let sent = &second.exchanges[0];

@@ -109,17 +109,11 @@ pub(crate) fn history_tokens(loaded: &Loaded) -> u64 {
 mod tests {
     use super::*;
     use crate::past::Past;
+    use crate::testing::{exchange, model_state};
+    use ken_types::ops::store::{PastExchange, Quoted};
 
     fn budget() -> Budget {
-        Budget::of(&ModelState {
-            models: vec!["rules/rules-1".into()],
-            context_window: 98_304,
-            output_reserve: 8_192,
-            exchanges: 10,
-            unusable: Vec::new(),
-            embeds: None,
-            others: Vec::new(),
-        })
+        Budget::of(&model_state(vec!["rules/rules-1".into()]))
     }
 
     #[test]
@@ -138,11 +132,9 @@ mod tests {
     /// What a prompt replies to is sent with it.
     #[test]
     fn the_text_that_a_prompt_replies_to_counts() {
-        let past = |quoted: Value| {
-            let past = json!({"id": "1", "instance": "i", "prompt": "p", "answer": "a", "at": ken_types::Timestamp::default(), "quoted": quoted});
-            Past::all(vec![serde_json::from_value(past).unwrap()])[0].tokens
-        };
+        let tokens = |quoted| Past::all(vec![PastExchange { quoted, ..exchange("1", "p", "a") }])[0].tokens;
         let text = "x".repeat(4_096);
-        assert_eq!(past(json!({"text": text})) - past(Value::Null), estimated_tokens(&text));
+        let quoted = Quoted { text: text.clone(), author: None };
+        assert_eq!(tokens(Some(quoted)) - tokens(None), estimated_tokens(&text));
     }
 }

@@ -3,7 +3,6 @@
 use jiff::tz::TimeZone;
 use ken_types::Timestamp;
 
-/// Tells times in one zone.
 pub(crate) struct Clock {
     zone: TimeZone,
     /// The format of strftime(3). It contains the name of the zone, because a history has many times.

@@ -35,7 +35,6 @@ impl Embedding {
         Embedding(Some(Parts { model, store, failed: Arc::default() }))
     }
 
-    /// Returns an instance that computes no vectors.
     pub(crate) fn none() -> Embedding {
         Embedding(None)
     }

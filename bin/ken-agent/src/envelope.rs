@@ -50,15 +50,9 @@ impl Envelope {
 
     /// Returns the next event. The start of an operation or turn creates its id. Events of workers already contain
     /// their ids.
-    pub(crate) fn wrap(&mut self, state: &TurnState, body: Body, task: Option<TaskRef>, now: Timestamp) -> Event {
-        let (task_id, worker) = match task {
-            Some(task) => (Some(task.id), task.worker),
-            None => (None, None),
-        };
-        let event = |place: Place, body: Body| Event { v: VERSION, body, place };
-        let mut body = body;
-        let worker = worker.and_then(|worker| kept_apart(worker, &mut body));
-        if let Some(worker) = worker {
+    pub(crate) fn wrap(&mut self, state: &TurnState, mut body: Body, task: Option<TaskRef>, now: Timestamp) -> Event {
+        let (task_id, worker) = task.map_or((None, None), |task| (Some(task.id), task.worker));
+        if let Some(worker) = worker.and_then(|worker| kept_apart(worker, &mut body)) {
             let place = Place {
                 session: worker.session.as_str().to_owned(),
                 operation_id: worker.operation_id,
@@ -66,7 +60,7 @@ impl Envelope {
                 parent_session: Some(worker.parent.as_str().to_owned()),
                 ..self.place(state, task_id, now)
             };
-            return event(place, body);
+            return Event { v: VERSION, body, place };
         }
         let operation_id = match &body {
             Body::OperationStart { .. } => Some(self.mint.prefixed("op_")),
@@ -77,7 +71,7 @@ impl Envelope {
             _ => state.turn.as_ref().map(|turn| turn.id.clone()),
         };
         let place = Place { operation_id, turn_id, ..self.place(state, task_id, now) };
-        event(place, body)
+        Event { v: VERSION, body, place }
     }
 
     fn place(&self, state: &TurnState, task_id: Option<String>, now: Timestamp) -> Place {
@@ -154,7 +148,6 @@ struct Shortened {
     place: Place,
 }
 
-/// Shortens the arguments of all calls in an event.
 fn shorten_calls(value: &mut Value) {
     match value {
         Value::Array(items) => items.iter_mut().for_each(shorten_calls),

@@ -9,6 +9,8 @@ use ken_types::ops::store::Claim;
 use ken_types::rule::{Directive, Facts, Law, Patterns, Rule};
 use serde_json::Value;
 
+use crate::names::TASK;
+
 /// The rules in force; empty by default.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Governance {
@@ -16,7 +18,6 @@ pub(crate) struct Governance {
     rules: Vec<Rule>,
 }
 
-/// A requirement, and the rule that contains it.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Requirement<T> {
     pub(crate) rule: String,
@@ -55,7 +56,7 @@ impl Governance {
             Directive::DenyTool(tools) if tools.match_text(tool) => {
                 Some(format!("the rule {} denies the tool {tool}", rule.name))
             }
-            Directive::DelegateOnly(_) if agent.is_root && tool != agent.delegates_by => {
+            Directive::DelegateOnly(_) if agent.is_root && tool != TASK => {
                 Some(format!("the rule {} lets the {} give tasks only", rule.name, agent.name))
             }
             _ => None,
@@ -127,14 +128,11 @@ impl Governance {
     }
 }
 
-/// The agent to which rules are applied.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Agent<'a> {
     pub(crate) name: &'a str,
     /// The orchestrator, which talks with people.
     pub(crate) is_root: bool,
-    /// The name of the tool that gives tasks to workers.
-    pub(crate) delegates_by: &'a str,
 }
 
 /// Returns the facts of the stored event by which rules are selected. None of them comes from a model.
@@ -162,10 +160,6 @@ mod tests {
         Governance::of(claim, &serde_json::from_value::<Vec<Rule>>(rules).unwrap(), Vec::new()).unwrap()
     }
 
-    fn agent(name: &str, is_root: bool) -> Agent<'_> {
-        Agent { name, is_root, delegates_by: "task" }
-    }
-
     /// Which of the rules of a turn forbids what to whom: each agent, each tool, each of two rules.
     #[test]
     fn what_an_agent_may_call_and_whom_it_may_give_tasks() {
@@ -184,14 +178,14 @@ mod tests {
             for tool in ["task", "push", "run_tests", "run", "fetch", "search", "read"] {
                 let denied = name == "coding-worker" && ["push", "run_tests"].contains(&tool);
                 let by = if denied { Some("deny") } else { Some("delegate").filter(|_| is_root && tool != "task") };
-                let refusal = rules.refusal(&agent(name, is_root), tool);
+                let refusal = rules.refusal(&Agent { name, is_root }, tool);
                 assert_eq!(refusal.is_some(), by.is_some(), "{name} {is_root} {tool}");
                 assert!(by.is_none_or(|by| refusal.unwrap().starts_with(&format!("the rule {by} "))), "{name} {tool}");
                 let asks = name != "coding-worker" && ["fetch", "search"].contains(&tool);
                 assert_eq!(rules.asks(name, tool), asks.then_some("ask"), "{name} {tool}");
             }
             for worker in ["coding-worker", "research-worker"] {
-                let is_refused = rules.refusal_of_worker(&agent(name, is_root), worker).is_some();
+                let is_refused = rules.refusal_of_worker(&Agent { name, is_root }, worker).is_some();
                 assert_eq!(is_refused, is_root && worker == "research-worker", "{name} {is_root} {worker}");
             }
             assert_eq!(rules.text(name), if name == "coding-worker" { "" } else { "\nfirst\n" });

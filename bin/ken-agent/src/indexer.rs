@@ -97,10 +97,7 @@ impl Indexer {
             return;
         }
         self.is_failing = failure.is_some();
-        let status = match failure {
-            Some(error) => format!("entries get no vectors: {}", error.message),
-            None => String::new(),
-        };
+        let status = failure.map(|error| format!("entries get no vectors: {}", error.message)).unwrap_or_default();
         match failure {
             Some(error) => tracing::warn!(code = error.code.name(), "{status}"),
             None => tracing::info!("entries get vectors again"),
@@ -114,13 +111,11 @@ impl Indexer {
             ListDocuments { collection: job.collection.clone(), after: job.after.clone(), limit: PAGE_DOCUMENTS };
         let known = self.store.call::<DocumentsList>(&list, CALL_TIMEOUT).await?;
         let until = known.documents.last().filter(|_| known.has_more);
-        let mut arguments = json!({"collection": job.collection, "after": job.after});
-        if let (Some(until), Some(fields)) = (until, arguments.as_object_mut()) {
-            fields.insert("until".into(), json!(until.path));
-        }
         let digests = known.documents.iter().map(|one| (one.path.clone(), json!(one.digest)));
-        if let Some(fields) = arguments.as_object_mut() {
-            fields.insert("known".into(), digests.collect::<serde_json::Map<_, _>>().into());
+        let digests = digests.collect::<serde_json::Map<_, _>>();
+        let mut arguments = json!({"collection": job.collection, "after": job.after, "known": digests});
+        if let Some(until) = until {
+            arguments["until"] = json!(until.path);
         }
         let call = CallTool { name: READ_TOOL.to_owned(), arguments, ..CallTool::default() };
         let page = match self.tools.call::<ToolsCall>(&call, READ_TIMEOUT).await {

@@ -76,33 +76,7 @@ async fn ask<M: Model>(model: &M, request: &Generate) -> Result<(String, Usage),
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ken_types::ops::model::{Generated, ModelState};
-
-    /// A model that is called and never answers.
-    #[derive(Clone)]
-    struct Silent;
-
-    impl Model for Silent {
-        type Reply = Silent;
-
-        async fn info(&self) -> Result<ModelState, Error> {
-            std::future::pending().await
-        }
-
-        async fn generate(&self, _: &Generate) -> Result<Silent, ModelError> {
-            Ok(Silent)
-        }
-    }
-
-    impl Reply for Silent {
-        async fn next(&mut self) -> Option<Result<Delta, Error>> {
-            std::future::pending().await
-        }
-
-        async fn end(self) -> Result<Generated, ModelError> {
-            std::future::pending().await
-        }
-    }
+    use crate::testing::{Act, MemoryModel};
 
     #[tokio::test(start_paused = true)]
     async fn a_turn_waits_for_its_judge_for_a_limited_time() {
@@ -111,7 +85,8 @@ mod tests {
         let mut support = ken_support::support(question.text, &sources);
         let before = support.clone();
         let started = Instant::now();
-        let used = review(&Silent, "openai/m", &question, &mut support).await.unwrap();
+        let silent = MemoryModel::new(vec![vec![Act::Hang]]);
+        let used = review(&silent, "test/m", &question, &mut support).await.unwrap();
         assert_eq!((used.judged, used.calls, support), (0, 1, before));
         assert_eq!(started.elapsed().as_secs(), LIMIT.as_secs());
         assert_eq!(used.error.unwrap(), "the judge did not answer within 20 s");

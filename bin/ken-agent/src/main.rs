@@ -111,7 +111,6 @@ impl<S: Store, M: Model> Worker for Agent<S, M> {
     }
 }
 
-/// The state that the operations of this part use.
 struct Part {
     held: Arc<Held>,
     base: Vec<BaseRule>,
@@ -132,7 +131,6 @@ impl Daemon for Part {
     }
 }
 
-/// Returns the model that judges answers, if one is configured.
 fn judge(name: &str) -> Result<Option<String>, Error> {
     if name.is_empty() {
         return Ok(None);
@@ -150,9 +148,10 @@ async fn start(start: &mut Start<Flags>) -> Result<(Table<Part>, Arc<Part>), Err
     let pool = |part: &str| Pool::new(start.places.socket(part));
     let skills = Arc::new(Skills::of_tools(pool("tools")));
     let (loading, mut stop) = (skills.clone(), start.stop.clone());
+    // So that the log immediately shows which texts are left out.
     start.tasks.spawn(async move {
         tokio::select! {
-            () = loading.load() => {}
+            _ = loading.texts() => {}
             () = stop.stopped() => {}
         }
     });
@@ -169,7 +168,6 @@ async fn start(start: &mut Start<Flags>) -> Result<(Table<Part>, Arc<Part>), Err
     });
     let indexer = Indexer::new(pool("store"), pool("tools"), model.clone());
     start.tasks.spawn(indexer.run(start.stop.clone()));
-    let known_skills = skills.clone();
     let recorder = record::RecordSources { pool: pool("store"), model: model.clone(), tools: tools.clone() };
     let claiming = Claimer {
         worker: Agent {
@@ -179,7 +177,7 @@ async fn start(start: &mut Start<Flags>) -> Result<(Table<Part>, Arc<Part>), Err
                 share: Arc::new(share),
                 judge: judge(&start.config.model.judge)?,
                 embedding,
-                skills,
+                skills: skills.clone(),
                 policy: Arc::new(Approvals::new(pool("approver"), pool("store"), tools.clone(), start.stop.clone())),
                 tools,
                 workers: Arc::new(ModelWorkers { model }),
@@ -192,16 +190,14 @@ async fn start(start: &mut Start<Flags>) -> Result<(Table<Part>, Arc<Part>), Err
         holder: format!("ken-agent {}", std::process::id()),
     };
     start.tasks.spawn(claiming.run(start.stop.clone()));
-    let table = Table::new("agent", env!("CARGO_PKG_VERSION"));
-    let table =
-        table.op::<RulesBase, _, _>(|part: Arc<Part>, _, _| async move { Ok(BaseRules { rules: part.base.clone() }) });
-    let table = table.op::<AgentRecord, _, _>(|part: Arc<Part>, caller, work| async move {
-        part.recorder.record(caller, work).await
-    });
-    let table = table
+    let table = Table::new("agent", env!("CARGO_PKG_VERSION"))
+        .op::<RulesBase, _, _>(|part: Arc<Part>, _, _| async move { Ok(BaseRules { rules: part.base.clone() }) })
+        .op::<AgentRecord, _, _>(
+            |part: Arc<Part>, caller, work| async move { part.recorder.record(caller, work).await },
+        )
         .op::<AgentSkills, _, _>(|part: Arc<Part>, _, _| async move {
             Ok(ken_types::ops::agent::Skills { skills: part.skills.heads().await })
         })
         .op::<AgentSkill, _, _>(|part: Arc<Part>, _, skill| async move { part.skills.text(&skill.name).await });
-    Ok((table, Arc::new(Part { held, base, recorder, skills: known_skills })))
+    Ok((table, Arc::new(Part { held, base, recorder, skills })))
 }

@@ -15,7 +15,6 @@ use tokio::time::Instant;
 pub(crate) trait Model: Clone + Send + Sync + 'static {
     type Reply: Reply;
 
-    /// Returns the configured models.
     fn info(&self) -> impl Future<Output = Result<ModelState, Error>> + Send;
 
     /// Starts a call. Dropping the reply cancels it.

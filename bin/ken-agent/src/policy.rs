@@ -59,10 +59,10 @@ impl Policy for Approvals {
     }
 
     fn check(&self, requested: RequestedCall, events: Events) -> Pending<'static, Result<Option<Grant>, String>> {
-        if is_free(requested.ask, self.tools.approval(&requested.call.name)) {
+        let facts = self.tools.facts(&requested.call.name);
+        if is_free(requested.ask, facts.approval) {
             return Box::pin(std::future::ready(Ok(None)));
         }
-        let is_idempotent = self.tools.is_idempotent(&requested.call.name);
         let (approver, store, stopping) = (self.approver.clone(), self.store.clone(), self.stopping());
         let leaving = events.clone();
         let check = async move {
@@ -83,7 +83,7 @@ impl Policy for Approvals {
                 }
             };
             let request = decided(&store, request, &events).await?;
-            grant(request, &tool, is_idempotent)
+            grant(request, &tool, facts.is_idempotent)
         };
         // A ken-approver that has died is not started again while the system stops, and would be waited for in vain.
         Box::pin(async move {
@@ -96,18 +96,16 @@ impl Policy for Approvals {
     }
 
     fn is_unused(&self, grant: &Grant) -> Pending<'static, bool> {
-        let (store, id) = (self.store.clone(), grant.clone());
-        Box::pin(async move { is_unused(&store, id).await })
+        let (store, args) = (self.store.clone(), GetApproval { id: grant.clone(), wait_ms: 0 });
+        Box::pin(async move {
+            let until = Instant::now() + MAX_UNREACHABLE;
+            let found = call::<ApprovalsGet>(&store, &args, REQUEST_TIMEOUT, until).await;
+            found.is_ok_and(|found| is_good(&found))
+        })
     }
 }
 
 /// Whether a request is approved and not used.
-async fn is_unused(store: &Pool, id: String) -> bool {
-    let until = Instant::now() + MAX_UNREACHABLE;
-    let found = call::<ApprovalsGet>(store, &GetApproval { id, wait_ms: 0 }, REQUEST_TIMEOUT, until).await;
-    found.is_ok_and(|found| is_good(&found))
-}
-
 fn is_good(request: &Request) -> bool {
     request.status == Status::Approved && request.used_at.is_none()
 }
@@ -238,38 +236,20 @@ mod tests {
     /// A grant that was used is given again only to a call that may run twice.
     #[test]
     fn a_request_that_has_ended_gives_a_grant_or_a_reason() {
-        let granted = || Ok(Some("apr_1".to_owned()));
+        let granted = Ok(Some("apr_1".to_owned()));
+        let unknown = Err("x was interrupted; whether it took effect is unknown".to_owned());
         let refused = |why: &str| Err(why.to_owned());
-        let unknown = "x was interrupted; whether it took effect is unknown";
-        for (status, is_used, decision, once, again) in [
-            ("approved", false, Some(("vera", None)), granted(), granted()),
-            ("approved", true, Some(("vera", None)), refused(unknown), granted()),
-            (
-                "denied",
-                false,
-                Some(("vera", None)),
-                refused("vera denied it. Do not try the same again."),
-                refused("vera denied it. Do not try the same again."),
-            ),
-            (
-                "denied",
-                false,
-                Some(("vera", Some("no"))),
-                refused("vera denied it: no. Do not try the same again."),
-                refused("vera denied it: no. Do not try the same again."),
-            ),
-            (
-                "expired",
-                false,
-                None,
-                refused("nobody decided about the call of x in time"),
-                refused("nobody decided about the call of x in time"),
-            ),
-            ("cancelled", false, None, refused("the request is cancelled"), refused("the request is cancelled")),
+        for (status, is_used, decision, expected) in [
+            ("approved", false, Some(("vera", None)), granted.clone()),
+            ("approved", true, Some(("vera", None)), granted),
+            ("denied", false, Some(("vera", None)), refused("vera denied it. Do not try the same again.")),
+            ("denied", false, Some(("vera", Some("no"))), refused("vera denied it: no. Do not try the same again.")),
+            ("expired", false, None, refused("nobody decided about the call of x in time")),
+            ("cancelled", false, None, refused("the request is cancelled")),
         ] {
             let ended = || request(status, is_used, decision);
-            assert_eq!(grant(ended(), "x", false), once, "{status} {is_used}");
-            assert_eq!(grant(ended(), "x", true), again, "{status} {is_used}");
+            assert_eq!(grant(ended(), "x", true), expected, "{status} {is_used}");
+            assert_eq!(grant(ended(), "x", false), if is_used { unknown.clone() } else { expected }, "{status}");
             assert_eq!(is_good(&ended()), status == "approved" && !is_used, "{status} {is_used}");
         }
     }

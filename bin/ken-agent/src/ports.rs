@@ -50,7 +50,6 @@ pub(crate) struct Ports {
 }
 
 impl Ports {
-    /// Whether this process stops.
     pub(crate) async fn is_stopping(&self) -> bool {
         tokio::select! {
             biased;
@@ -69,35 +68,8 @@ pub(crate) trait Tools: Send + Sync {
 
     fn list(&self, agent: &str) -> Vec<ToolSpec>;
 
-    /// Whether the tool is a built-in tool of the agent. Such a tool starts no process, and its calls cannot be
-    /// approved.
-    fn is_built_in(&self, _name: &str) -> bool {
-        false
-    }
-
-    /// Whether a call may be repeated if its outcome is unknown.
-    fn is_idempotent(&self, _name: &str) -> bool {
-        false
-    }
-
-    /// Whether calls of the tool change nothing, so that nobody has to know afterwards that one began.
-    fn only_reads(&self, _name: &str) -> bool {
-        false
-    }
-
-    /// Returns the origin of outside text in the results of the tool, if there can be any.
-    fn outside(&self, _name: &str) -> Option<String> {
-        None
-    }
-
-    /// Returns the process of ken-tools that now runs calls of the tool. `None` for tools of the agent itself.
-    fn process(&self, _name: &str) -> Option<String> {
-        None
-    }
-
-    /// Whether a person has to approve calls of the tool, if that is known.
-    fn approval(&self, _name: &str) -> Option<Approval> {
-        None
+    fn facts(&self, _name: &str) -> ToolFacts {
+        ToolFacts::default()
     }
 
     /// Whether the tool's preview of this call requires an approval. Also false if there is no preview because
@@ -111,6 +83,23 @@ pub(crate) trait Tools: Send + Sync {
     fn call(&self, requested: RequestedCall, grant: Option<Grant>) -> Pending<'static, Result<ToolResult, String>>;
 }
 
+/// What is known of a tool; of an unknown one, the default.
+#[derive(Debug, Default)]
+pub(crate) struct ToolFacts {
+    /// Whether the agent itself has it. Such a tool starts no process, and its calls cannot be approved.
+    pub(crate) is_built_in: bool,
+    /// Whether a call may be repeated if its outcome is unknown.
+    pub(crate) is_idempotent: bool,
+    /// Whether calls change nothing, so that nobody has to know afterwards that one began. Certain of built-in tools alone.
+    pub(crate) only_reads: bool,
+    /// The origin of outside text in the results, if there can be any. Those of built-in tools say themselves where their text comes from.
+    pub(crate) outside: Option<String>,
+    /// The process of ken-tools that now runs calls.
+    pub(crate) process: Option<String>,
+    /// Whether a person has to approve calls.
+    pub(crate) approval: Option<Approval>,
+}
+
 /// The caller of a tool, and its submission.
 #[derive(Debug, Clone)]
 pub(crate) struct Caller {
@@ -122,7 +111,6 @@ pub(crate) struct Caller {
     pub(crate) task: Option<String>,
     /// 0 for the agent of the submission, 1 for its workers, and so on.
     pub(crate) depth: u32,
-    /// The governing rules that apply to it.
     pub(crate) rules: Arc<Governance>,
     /// The origins of outside text that it has read.
     pub(crate) outside: Outside,
@@ -157,16 +145,13 @@ impl Caller {
     /// Returns the worker that does a task for this agent.
     pub(crate) fn worker(&self, agent: &str, task: &str) -> Caller {
         Caller {
-            claim: self.claim.clone(),
             agent: agent.to_owned(),
             session: self.session.of_task(task),
             task: Some(task.to_owned()),
             depth: self.depth + 1,
-            rules: self.rules.clone(),
-            outside: self.outside.clone(),
-            last_source: self.last_source.clone(),
             pictures: Pictures::default(),
             entered: Arc::default(),
+            ..self.clone()
         }
     }
 
@@ -181,7 +166,7 @@ impl Caller {
     }
 
     fn as_governed(&self) -> Agent<'_> {
-        Agent { name: &self.agent, is_root: self.depth == 0, delegates_by: TASK }
+        Agent { name: &self.agent, is_root: self.depth == 0 }
     }
 
     pub(crate) fn may_delegate(&self) -> bool {
@@ -259,12 +244,10 @@ pub(crate) fn interrupted(tool: &str) -> String {
     format!("The tool {tool} was interrupted. Whether it took effect is unknown.")
 }
 
-/// Agents that can be given a task with the tool `task`, whose arguments are `agent` and `prompt`.
-pub(crate) trait Workers: Send + Sync {
-    fn names(&self) -> Vec<String> {
-        [RESEARCH_WORKER, CODING_WORKER].map(str::to_owned).to_vec()
-    }
+/// The agents that can be given a task with the tool `task`, whose arguments are `agent` and `prompt`.
+pub(crate) const WORKERS: [&str; 2] = [RESEARCH_WORKER, CODING_WORKER];
 
+pub(crate) trait Workers: Send + Sync {
     /// Does a task until it ends, or resumes one that a crash interrupted. Dropping the future ends it. The worker's
     /// steps are recorded through `events` as they happen, in the order of ken-stream(5), and appear on the stream of
     /// the agent that gave the task.
@@ -361,32 +344,11 @@ async fn replied<T>(reply: oneshot::Receiver<T>) -> T {
     }
 }
 
-/// The name of the tool that gives a task to a worker.
-pub(crate) const TASK: &str = "task";
+/// Where nothing is executed, nothing needs an approval.
+pub(crate) struct NoApprovals;
 
-/// Allows every tool that is listed.
-#[cfg(test)]
-pub(crate) struct ListedMayRun;
-
-#[cfg(test)]
-impl Policy for ListedMayRun {
-    fn check(&self, _asked: RequestedCall, _events: Events) -> Pending<'static, Result<Option<Grant>, String>> {
+impl Policy for NoApprovals {
+    fn check(&self, _: RequestedCall, _: Events) -> Pending<'static, Result<Option<Grant>, String>> {
         Box::pin(std::future::ready(Ok(None)))
-    }
-}
-
-/// Has no workers.
-#[cfg(test)]
-pub(crate) struct NoWorkers;
-
-#[cfg(test)]
-impl Workers for NoWorkers {
-    fn names(&self) -> Vec<String> {
-        Vec::new()
-    }
-
-    fn work(&self, task: Task, _seams: Ports, _events: Events) -> Pending<'static, Result<Value, String>> {
-        let missing = format!("There is no worker `{}`.", task.agent);
-        Box::pin(std::future::ready(Err(missing)))
     }
 }

@@ -97,20 +97,11 @@ impl Kept {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing::exchange;
     use ken_types::ops::store::{History, PastExchange};
 
     fn past(id: u32, bytes: usize) -> PastExchange {
-        PastExchange {
-            id: SubmissionId(id.to_string()),
-            instance: "i".into(),
-            prompt: "p".repeat(bytes),
-            answer: String::new(),
-            at: Default::default(),
-            mark: None,
-            forwarded: None,
-            quoted: None,
-            outside: Default::default(),
-        }
+        exchange(&id.to_string(), &"p".repeat(bytes), "")
     }
 
     fn read_request(instance: &str, recent: &Recent) -> ReadHistory {

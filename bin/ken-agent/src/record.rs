@@ -42,7 +42,7 @@ impl RecordSources {
         let tools = agents.map(|agent| (agent.to_owned(), self.tools.list(agent)));
         let tools = BTreeMap::from(tools);
         let names = tools.values().flatten().map(|tool| &tool.name);
-        let built_in = names.filter(|name| self.tools.is_built_in(name)).cloned();
+        let built_in = names.filter(|name| self.tools.facts(name).is_built_in).cloned();
         let ModelState { context_window, output_reserve, .. } = self.model.info().await?;
         let history = ReadHistory {
             instance: claim.instance.clone(),

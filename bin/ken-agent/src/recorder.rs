@@ -212,7 +212,6 @@ impl<S: Store> Journal for Recorder<S> {
     }
 }
 
-/// Returns how long an event may wait for others.
 fn max_delay(body: &Body) -> Duration {
     match body {
         Body::SubmissionResumed { .. }

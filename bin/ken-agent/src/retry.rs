@@ -40,7 +40,6 @@ pub(crate) struct Position {
 }
 
 impl Retry {
-    /// Records that a turn ended without a failure.
     pub(crate) fn succeed(&mut self) {
         // Several answers in a row say no more than one.
         if self.0.last() != Some(&Ended::Answered) {
@@ -48,7 +47,6 @@ impl Retry {
         }
     }
 
-    /// Records that a turn ended with this failure.
     pub(crate) fn fail(&mut self, failure: &Failure) {
         self.0.push(Ended::with(failure));
     }
@@ -139,16 +137,12 @@ pub(crate) fn jittered(pause_ms: u64, random: u8) -> u64 {
 mod tests {
     use super::*;
 
-    fn failed(name: &str) -> Failure {
-        Failure { name: name.into(), message: String::new() }
-    }
-
     fn position(names: &[&str], last: usize) -> (usize, Option<u64>, bool) {
         let mut retry = Retry::default();
         for name in names {
             match *name {
                 "" => retry.succeed(),
-                name => retry.fail(&failed(name)),
+                name => retry.fail(&Failure::new(name, "")),
             }
         }
         let at = retry.position(last);

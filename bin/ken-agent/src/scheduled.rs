@@ -4,7 +4,6 @@ use ken_types::ops::schedules::target_agent;
 use ken_types::ops::store::Claim;
 use serde_json::Value;
 
-/// Returns the agent that runs the turn.
 pub(crate) fn agent(claim: &Claim) -> &'static str {
     target_agent(claim.context.as_ref())
 }

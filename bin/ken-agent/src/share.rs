@@ -2,6 +2,7 @@
 //! of each agent. They are read from `share/ken` of the installation, or `share` of a checkout, when the agent starts.
 //! If a file is missing, the copy in the program is used.
 
+use std::fmt::Display;
 use std::io::{ErrorKind, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -23,11 +24,9 @@ pub(crate) struct Text {
     pub(crate) file: Option<PathBuf>,
 }
 
-/// The texts in force.
 #[derive(Debug, Clone)]
 pub(crate) struct Share {
     pub(crate) rules: Text,
-    /// The instructions of each agent, by name.
     agents: Vec<(&'static str, Text)>,
     /// The governing rules that nobody can switch off.
     pub(crate) base: Vec<BaseRule>,
@@ -141,26 +140,28 @@ fn base(folders: &[PathBuf]) -> Result<Vec<BaseRule>, Error> {
     rules.collect()
 }
 
+/// Prints a line on standard output. That nobody reads it any more is no error.
+pub(crate) fn print_line(line: impl Display) -> Result<(), Error> {
+    match writeln!(std::io::stdout(), "{line}") {
+        Err(error) if error.kind() != ErrorKind::BrokenPipe => {
+            Err(Error::internal(format!("standard output: {error}")))
+        }
+        _ => Ok(()),
+    }
+}
+
 /// `--print-rules`: prints the texts in force on standard output. Before each is a line that says where it comes from.
 pub(crate) fn print() -> ExitCode {
     let shown = Share::installed().and_then(|share| {
-        let mut out = std::io::stdout().lock();
         let base = share.base.iter().map(|base| {
             let rule = serde_json::to_string_pretty(&base.rule).unwrap_or_default();
             Text { text: rule, file: base.file.as_ref().map(PathBuf::from) }
         });
         let base: Vec<Text> = base.collect();
-        share
-            .texts()
-            .chain(&base)
-            .try_for_each(|text| {
-                let from = text.file.as_ref().map_or("built in".to_owned(), |file| file.display().to_string());
-                writeln!(out, "<!-- {from} -->\n{}", text.text.trim_end())
-            })
-            .or_else(|error| match error.kind() {
-                ErrorKind::BrokenPipe => Ok(()),
-                _ => Err(Error::internal(format!("standard output: {error}"))),
-            })
+        share.texts().chain(&base).try_for_each(|text| {
+            let from = text.file.as_ref().map_or("built in".to_owned(), |file| file.display().to_string());
+            print_line(format_args!("<!-- {from} -->\n{}", text.text.trim_end()))
+        })
     });
     match shown {
         Ok(()) => ExitCode::SUCCESS,

@@ -20,7 +20,6 @@ const MAX_LIST_BYTES: usize = 4 * 1024;
 /// The timeout of a call to ken-tools. It is longer than a restart.
 const CALL_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The skills and project rules in the files.
 #[derive(Debug)]
 pub(crate) struct Skills {
     source: Source,
@@ -50,31 +49,26 @@ impl Skills {
         Skills { source: Source::Files(InForce::new(sources)), last: Mutex::default() }
     }
 
-    /// Reads the texts when the program starts, so that the log immediately shows which are left out.
-    pub(crate) async fn load(&self) {
-        self.texts().await;
-    }
-
     fn lock(&self) -> MutexGuard<'_, LastRead> {
         self.last.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns the skills and rules of the workspace. If ken-tools does not answer, returns those that were read last.
-    async fn texts(&self) -> Arc<Texts> {
-        let last = {
+    pub(crate) async fn texts(&self) -> Arc<Texts> {
+        let (last, is_current) = {
             let last = self.lock();
             (last.texts.clone(), last.stamp.as_ref().is_some_and(Stamp::holds))
         };
-        let (texts, true) = last else {
-            return match self.read(None).await {
-                Ok(texts) => self.keep(texts),
-                Err(error) => {
-                    tracing::warn!(code = error.code.name(), "the skills cannot be read: {}", error.message);
-                    last.0
-                }
-            };
-        };
-        texts
+        if is_current {
+            return last;
+        }
+        match self.read(None).await {
+            Ok(texts) => self.keep(texts),
+            Err(error) => {
+                tracing::warn!(code = error.code.name(), "the skills cannot be read: {}", error.message);
+                last
+            }
+        }
     }
 
     async fn read(&self, folder: Option<&str>) -> Result<Texts, Error> {
@@ -184,16 +178,11 @@ fn list(skills: &[SkillHead]) -> String {
     let mut text =
         "\n# Skills\n\nHow certain work is done. Before such work, read the skill that fits with the tool `skill`.\n\n"
             .to_owned();
-    let mut left = lines.len();
-    for line in &lines {
+    for (number, line) in lines.iter().enumerate() {
         if text.len() + line.len() > MAX_LIST_BYTES {
-            break;
+            return text + &format!("- {} more, which there is no room for here.\n", lines.len() - number);
         }
         text.push_str(line);
-        left -= 1;
-    }
-    if left > 0 {
-        text.push_str(&format!("- {left} more, which there is no room for here.\n"));
     }
     text
 }

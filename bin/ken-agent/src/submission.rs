@@ -22,7 +22,8 @@ use crate::background::{Background, shown_prompt};
 use crate::budget::Budget;
 use crate::envelope::Envelope;
 use crate::model::Model;
-use crate::ports::{Caller, CallsWithApproval, Ports, TASK, request};
+use crate::names::TASK;
+use crate::ports::{Caller, CallsWithApproval, Ports, ToolFacts, request};
 use crate::recorded::recorded;
 use crate::recorder::Recorder;
 use crate::retry::failure;
@@ -31,7 +32,6 @@ use crate::store::Store;
 use crate::turn_loop::{TurnLoop, info};
 use crate::turn_state::{Call, Ending, Plan, TurnState};
 
-/// The parts that all submissions of this process share.
 #[derive(Clone)]
 pub(crate) struct Agent<S, M> {
     pub(crate) store: S,
@@ -80,10 +80,7 @@ impl<S: Store, M: Model> Agent<S, M> {
             CallsWithApproval::new()
         };
         with_approval.extend(self.calls_without_approval(claim, &state, &with_approval).await);
-        let tools = &self.ports.tools;
-        state.resume(&|call| {
-            may_run_again(call, tools.is_idempotent(&call.name), tools.approval(&call.name), &with_approval)
-        });
+        state.resume(&|call| may_run_again(call, &self.ports.tools.facts(&call.name), &with_approval));
         Ok(state)
     }
 
@@ -98,7 +95,7 @@ impl<S: Store, M: Model> Agent<S, M> {
         let tools = &self.ports.tools;
         let mut unasked = CallsWithApproval::new();
         for (agent, call) in state.running(scheduled::agent(claim)) {
-            if !is_asked_by_preview(call, tools.approval(&call.name), with_approval) {
+            if !is_asked_by_preview(call, &tools.facts(&call.name), with_approval) {
                 continue;
             }
             if tools.asks(request(claim, agent, call, false)).await {
@@ -158,18 +155,14 @@ impl<S: Store, M: Model> Agent<S, M> {
 /// Whether a call that a crash has interrupted may be made again. A task continues where its worker stopped, and a call with
 /// a requested approval continues with that request. A call that never runs without an approval had not begun if none was
 /// requested.
-fn may_run_again(
-    call: &Call,
-    is_idempotent: bool,
-    approval: Option<Approval>,
-    with_approval: &CallsWithApproval,
-) -> bool {
-    call.name == TASK || is_idempotent || with_approval.contains(&call.key()) || approval == Some(Approval::Ask)
+fn may_run_again(call: &Call, tool: &ToolFacts, with_approval: &CallsWithApproval) -> bool {
+    let is_always_asked = tool.approval == Some(Approval::Ask);
+    call.name == TASK || tool.is_idempotent || with_approval.contains(&call.key()) || is_always_asked
 }
 
 /// Whether only the preview of an interrupted call tells if it needs an approval.
-fn is_asked_by_preview(call: &Call, approval: Option<Approval>, with_approval: &CallsWithApproval) -> bool {
-    !with_approval.contains(&call.key()) && approval == Some(Approval::Preview)
+fn is_asked_by_preview(call: &Call, tool: &ToolFacts, with_approval: &CallsWithApproval) -> bool {
+    !with_approval.contains(&call.key()) && tool.approval == Some(Approval::Preview)
 }
 
 /// Returns the model that the prompt requests, or else its session. If there is one, no other model is called.

@@ -9,7 +9,8 @@ use ken_types::id::SubmissionId;
 use ken_types::ops::approvals::{Approval, PutApproval, Request, Status};
 use ken_types::ops::model::{Delta, Generate, Generated, ModelState, SchemaText, ToolSpec};
 use ken_types::ops::store::{
-    AppendEvents, Claim, History, Lease, ReadHistory, ReadStream, SettleSubmission, StreamPage, SubmissionKind,
+    AppendEvents, Claim, History, Lease, PastExchange, ReadHistory, ReadStream, SettleSubmission, StreamPage,
+    SubmissionKind,
 };
 use ken_types::{Error, Offset, Timestamp};
 use serde_json::Value;
@@ -18,7 +19,7 @@ use serde_json::value::RawValue;
 use crate::embedding::Embedding;
 use crate::model::{Model, ModelError, Reply};
 use crate::past::Loaded;
-use crate::ports::{Grant, ListedMayRun, NoWorkers, Pending, Ports, RequestedCall, Tools};
+use crate::ports::{Grant, NoApprovals, Pending, Ports, RequestedCall, ToolFacts, Tools};
 use crate::share::Share;
 use crate::skills::Skills;
 use crate::store::Store;
@@ -48,6 +49,33 @@ pub(crate) fn claim(text: &str) -> Claim {
         outside: Outside::new(),
         workspace: None,
         model: None,
+    }
+}
+
+pub(crate) fn exchange(id: &str, prompt: &str, answer: &str) -> PastExchange {
+    PastExchange {
+        id: SubmissionId(id.into()),
+        instance: "tui-1".into(),
+        prompt: prompt.into(),
+        answer: answer.into(),
+        at: Timestamp::default(),
+        mark: None,
+        forwarded: None,
+        quoted: None,
+        outside: Outside::new(),
+    }
+}
+
+/// The state of a ken-model with these models.
+pub(crate) fn model_state(models: Vec<String>) -> ModelState {
+    ModelState {
+        models,
+        context_window: 98_304,
+        output_reserve: 8_192,
+        exchanges: 100,
+        unusable: Vec::new(),
+        embeds: None,
+        others: Vec::new(),
     }
 }
 
@@ -170,6 +198,8 @@ pub(crate) struct MemoryModel {
     pub(crate) answers: Arc<Vec<Vec<Act>>>,
     /// How often ken-model may die. Further [`Act::Die`] actions are skipped.
     pub(crate) deaths: Arc<Mutex<u32>>,
+    /// How often it cannot be reached when it is asked for its models.
+    pub(crate) absences: Arc<Mutex<u32>>,
     pub(crate) requests: Arc<Mutex<Vec<Generate>>>,
     /// Whether to refuse a prompt with past exchanges as too long.
     pub(crate) refuses_history: bool,
@@ -181,6 +211,7 @@ impl MemoryModel {
             models: vec!["test/one".into()],
             answers: Arc::new(answers),
             deaths: Arc::default(),
+            absences: Arc::default(),
             requests: Arc::default(),
             refuses_history: false,
         }
@@ -191,15 +222,12 @@ impl Model for MemoryModel {
     type Reply = MemoryReply;
 
     async fn info(&self) -> Result<ModelState, Error> {
-        Ok(ModelState {
-            models: self.models.clone(),
-            context_window: 98_304,
-            output_reserve: 8_192,
-            exchanges: 100,
-            unusable: Vec::new(),
-            embeds: None,
-            others: Vec::new(),
-        })
+        let mut left = self.absences.lock().unwrap();
+        if *left > 0 {
+            *left -= 1;
+            return Err(Error::unavailable("model cannot be reached"));
+        }
+        Ok(model_state(self.models.clone()))
     }
 
     async fn generate(&self, request: &Generate) -> Result<MemoryReply, ModelError> {
@@ -336,8 +364,8 @@ impl Tools for TestTools {
         ["fine", "again", "broken", "slow"].map(spec).to_vec()
     }
 
-    fn is_idempotent(&self, name: &str) -> bool {
-        name == "again"
+    fn facts(&self, name: &str) -> ToolFacts {
+        ToolFacts { is_idempotent: name == "again", ..ToolFacts::default() }
     }
 
     fn call(&self, requested: RequestedCall, _grant: Option<Grant>) -> Pending<'static, Result<ToolResult, String>> {
@@ -362,20 +390,15 @@ pub(crate) fn in_session(session: &str, call: &str) -> String {
     }
 }
 
-/// Returns ports without workers.
-pub(crate) fn ports(tools: &TestTools) -> Ports {
+/// Returns ports to these tools, without approvals. The model does the work of workers, too.
+pub(crate) fn ports(tools: &TestTools, model: &MemoryModel) -> Ports {
     Ports {
         share: Arc::new(Share::built_in()),
         judge: None,
         skills: Arc::new(Skills::of_files(Sources::default())),
         embedding: Embedding::none(),
         tools: Arc::new(tools.clone()),
-        policy: Arc::new(ListedMayRun),
-        workers: Arc::new(NoWorkers),
+        policy: Arc::new(NoApprovals),
+        workers: Arc::new(ModelWorkers { model: model.clone() }),
     }
-}
-
-pub(crate) fn seams_with_workers(tools: &TestTools, model: &MemoryModel) -> Ports {
-    let model = model.clone();
-    Ports { workers: Arc::new(ModelWorkers { model }), ..ports(tools) }
 }

@@ -7,13 +7,13 @@ use ken_types::event::{Body, NO_TOOL, ToolResult};
 use ken_types::limits::WIRE_DEADLINE_MAX_MS;
 use ken_types::ops::model::ToolSpec;
 use ken_types::ops::tools::{
-    Approval, CallTool, Called, ListTools, Need, Tool, ToolProgress, ToolsCall, ToolsList, ToolsPreview,
+    CallTool, Called, ListTools, Need, Tool, ToolProgress, ToolsCall, ToolsList, ToolsPreview,
 };
 use ken_types::{Code, Error};
 use ken_wire::Pool;
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::ports::{Grant, Pending, RequestedCall, Tools, interrupted, reason};
+use crate::ports::{Grant, Pending, RequestedCall, ToolFacts, Tools, interrupted, reason};
 
 /// The timeout of a preview of a call that a crash interrupted.
 const PREVIEW: Duration = Duration::from_secs(30);
@@ -89,21 +89,16 @@ impl Tools for WireTools {
         own.map(|tool| tool.spec.clone()).collect()
     }
 
-    fn is_idempotent(&self, name: &str) -> bool {
-        self.find(name).is_some_and(|tool| tool.idempotent)
-    }
-
-    fn outside(&self, name: &str) -> Option<String> {
-        self.find(name)?.outside
-    }
-
-    fn process(&self, name: &str) -> Option<String> {
+    fn facts(&self, name: &str) -> ToolFacts {
         let process = self.lock().process.clone();
-        self.find(name).map(|_| process).filter(|process| !process.is_empty())
-    }
-
-    fn approval(&self, name: &str) -> Option<Approval> {
-        self.find(name).map(|tool| tool.approval)
+        let facts = self.find(name).map(|tool| ToolFacts {
+            is_idempotent: tool.idempotent,
+            outside: tool.outside,
+            process: Some(process).filter(|process| !process.is_empty()),
+            approval: Some(tool.approval),
+            ..ToolFacts::default()
+        });
+        facts.unwrap_or_default()
     }
 
     fn asks(&self, call: CallTool) -> Pending<'static, bool> {
@@ -207,11 +202,11 @@ mod tests {
         set("p1");
         let names = |agent: &str| tools.list(agent).into_iter().map(|tool| tool.name).collect::<Vec<_>>();
         assert_eq!([names("one"), names("two"), names("three")].map(|names| names.concat()), ["a", "ab", ""]);
-        assert_eq!(["a", "b", "c"].map(|name| tools.is_idempotent(name)), [false, true, false]);
-        assert_eq!(tools.outside("b").as_deref(), Some("mail"));
-        assert_eq!(["b", "c"].map(|name| tools.process(name)), [Some("p1".to_owned()), None]);
+        assert_eq!(["a", "b", "c"].map(|name| tools.facts(name).is_idempotent), [false, true, false]);
+        assert_eq!(tools.facts("b").outside.as_deref(), Some("mail"));
+        assert_eq!(["b", "c"].map(|name| tools.facts(name).process), [Some("p1".to_owned()), None]);
         set("");
-        assert_eq!(tools.process("b"), None);
+        assert_eq!(tools.facts("b").process, None);
     }
 
     /// A call that has certainly not been sent is sent again while ken-tools may be restarting, and not for longer.
@@ -244,12 +239,9 @@ mod tests {
             (Error::unavailable("away").outcome_unknown(), unknown.clone()),
             (Error::deadline("late"), unknown.clone()),
             (Error::deadline("late").outcome_unknown(), unknown.clone()),
-            (Error::conflict("twice").at("/repeated"), unknown.clone()),
-            (
-                Error::conflict("used").at("/grant"),
-                format!("The call of x was refused: {}", reason(&Error::conflict("used").at("/grant"))),
-            ),
-            (Error::forbidden("no"), format!("The call of x was refused: {}", reason(&Error::forbidden("no")))),
+            (Error::conflict("twice").at("/repeated"), unknown),
+            (Error::conflict("used").at("/grant"), "The call of x was refused: /grant: used".to_owned()),
+            (Error::forbidden("no"), "The call of x was refused: no".to_owned()),
         ] {
             assert_eq!(message("x", &error), said, "{error:?}");
         }

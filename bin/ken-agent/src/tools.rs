@@ -14,8 +14,8 @@ use serde_json::Value;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
-use crate::names::CODING_WORKER;
-use crate::ports::{CallMessage, Caller, Events, Ports, RequestedCall, TASK, Task};
+use crate::names::{CODING_WORKER, TASK};
+use crate::ports::{CallMessage, Caller, Events, Ports, RequestedCall, Task, WORKERS};
 use crate::turn_state::{Call, MAX_REPEATS, REPEATS_BEFORE_NOTE, since};
 
 /// The maximum number of calls that run at the same time. The others wait.
@@ -93,24 +93,20 @@ async fn run(ports: Ports, caller: Caller, call: Call, events: Events, repeats: 
     let outside = outside(&ports, &call);
     let pictures = caller.pictures.clone();
     let entering = caller.clone();
-    let mut result = match &call.arguments {
+    let result = match &call.arguments {
         _ if repeats >= MAX_REPEATS => Err(format!("The same call was made {repeats} times in a row.")),
         Value::Object(_) | Value::Null => make_call(&ports, caller, &call, &events).await,
         other => Err(format!("{NOT_ALLOWED}{}", refused_arguments(other))),
     };
-    if repeats >= REPEATS_BEFORE_NOTE {
-        let note = format!(
-            "{SAME_CALL}{repeats} times in a row; after {MAX_REPEATS} the turn is ended. Change the arguments, use \
-             another tool, or answer."
-        );
-        result = result.map(|mut result| {
-            result.content.push(Block::text(format!("{note}]")));
-            result
-        });
-    }
     let is_error = result.is_err();
     let mut result = result.unwrap_or_else(ToolResult::of_text);
     if !is_error {
+        if repeats >= REPEATS_BEFORE_NOTE {
+            result.content.push(Block::text(format!(
+                "{SAME_CALL}{repeats} times in a row; after {MAX_REPEATS} the turn is ended. Change the arguments, use another \
+                 tool, or answer.]"
+            )));
+        }
         result.content.extend(rules_of_entered(&ports, &entering, &call.arguments).await.map(Block::text));
     }
     // An error may come from outside, too: an MCP server words its own.
@@ -152,16 +148,15 @@ async fn rules_of_entered(ports: &Ports, caller: &Caller, arguments: &Value) -> 
 /// so in its arguments, may print what it has fetched.
 fn outside(ports: &Ports, call: &Call) -> Option<String> {
     let is_networked = call.arguments.get("network").and_then(Value::as_bool) == Some(true);
-    ports.tools.outside(&call.name).or_else(|| is_networked.then(|| "network".to_owned()))
+    ports.tools.facts(&call.name).outside.or_else(|| is_networked.then(|| "network".to_owned()))
 }
 
 /// Returns the tools that an agent may call.
 pub(crate) fn offered(ports: &Ports, caller: &Caller) -> Vec<ToolSpec> {
     let mut tools = ports.tools.list(&caller.agent);
     if caller.may_delegate() {
-        let mut workers = ports.workers.names();
-        workers.retain(|worker| caller.refusal_of_worker(worker).is_none());
-        tools.extend(task_tool(&workers));
+        let allowed = |worker: &&str| caller.refusal_of_worker(worker).is_none();
+        tools.extend(task_tool(&WORKERS.into_iter().filter(allowed).collect::<Vec<_>>()));
     }
     tools.extend(of_program(caller));
     tools.retain(|tool| caller.refusal(&tool.name).is_none());
@@ -180,7 +175,7 @@ fn of_program(caller: &Caller) -> Vec<ToolSpec> {
 /// Stands for the result of a call that the program of the user makes. The turn ends with it.
 const CALLED: &str = "The program of the user makes this call, and its next message has the result.";
 
-fn task_tool(workers: &[String]) -> Option<ToolSpec> {
+fn task_tool(workers: &[&str]) -> Option<ToolSpec> {
     (!workers.is_empty()).then(|| ToolSpec {
         name: TASK.to_owned(),
         description:
@@ -207,7 +202,8 @@ async fn make_call(ports: &Ports, caller: Caller, call: &Call, events: &Events) 
         return Ok(ToolResult::of_text(CALLED));
     }
     let approval_rule = caller.rules.asks(&caller.agent, &call.name).map(str::to_owned);
-    let is_own = call.name == TASK || ports.tools.is_built_in(&call.name);
+    let facts = ports.tools.facts(&call.name);
+    let is_own = call.name == TASK || facts.is_built_in;
     if let Some(rule) = approval_rule.as_ref().filter(|_| is_own) {
         let tool = &call.name;
         return Err(format!(
@@ -226,7 +222,7 @@ async fn make_call(ports: &Ports, caller: Caller, call: &Call, events: &Events) 
     // The start of a call must be on disk before it acts. Otherwise the next holder of the turn, which does not know of it,
     // would make it again after a crash. A call that only reads needs no record of its own.
     if is_own {
-        if !ports.tools.only_reads(&call.name) {
+        if !facts.only_reads {
             events.flush().await;
         }
         return ports.tools.call(requested, None).await;
@@ -263,7 +259,7 @@ async fn delegate(ports: &Ports, caller: Caller, call: &Call, events: &Events) -
     if !caller.may_delegate() {
         return Err("No further task can be given: this task is four deep.".to_owned());
     }
-    if !ports.workers.names().contains(&agent) {
+    if !WORKERS.contains(&agent.as_str()) {
         return Err(format!("There is no worker `{agent}`."));
     }
     if let Some(reason) = caller.refusal_of_worker(&agent) {
@@ -321,7 +317,7 @@ mod tests {
     use super::*;
     use crate::governance::Governance;
     use crate::skills::Skills;
-    use crate::testing::{MemoryModel, TestTools, claim, seams_with_workers};
+    use crate::testing::{MemoryModel, TestTools, claim, ports};
     use crate::turn_state::TaskRef;
 
     fn ended(id: &str) -> Body {
@@ -361,7 +357,7 @@ mod tests {
 
     #[test]
     fn an_agent_is_offered_what_its_rules_let_it_call() {
-        let ports = seams_with_workers(&TestTools::default(), &MemoryModel::new(Vec::new()));
+        let ports = ports(&TestTools::default(), &MemoryModel::new(Vec::new()));
         let tool = json!({"name": "client__open", "description": "", "parameters": {}});
         let claim = Arc::new(Claim { context: Some(json!({PROGRAM_TOOLS: [tool]})), ..claim("hello") });
         let offered = |depth: u32, rules: Value| {
@@ -401,7 +397,7 @@ mod tests {
         sources.accept(&accepted).unwrap();
         let ports = Ports {
             skills: Arc::new(Skills::of_files(sources)),
-            ..seams_with_workers(&TestTools::default(), &MemoryModel::new(Vec::new()))
+            ..ports(&TestTools::default(), &MemoryModel::new(Vec::new()))
         };
         let claim = Claim { workspace: root.to_str().map(str::to_owned), ..claim("hello") };
         let caller = Caller { agent: CODING_WORKER.to_owned(), ..Caller::root(Arc::new(claim)) };

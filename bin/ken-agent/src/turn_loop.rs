@@ -93,7 +93,7 @@ impl<'a, J: Journal, M: Model> TurnLoop<'a, J, M> {
                         *outside = self.origins();
                     }
                     if let Body::ToolStart { tool_name, tools, .. } = &mut *body {
-                        *tools = self.ports.tools.process(tool_name);
+                        *tools = self.ports.tools.facts(tool_name).process;
                     }
                     self.journal.record(*body, task).await?;
                 }
@@ -425,38 +425,16 @@ pub(crate) async fn info(model: &impl Model) -> Result<ModelState, Error> {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-    use std::sync::atomic::{AtomicU32, Ordering};
-
-    use ken_types::ops::model::Generate;
-
     use super::*;
-    use crate::testing::{MemoryModel, MemoryReply};
-
-    /// A ken-model that is just being started.
-    #[derive(Clone)]
-    struct Late(Arc<AtomicU32>);
-
-    impl Model for Late {
-        type Reply = MemoryReply;
-
-        async fn info(&self) -> Result<ModelState, Error> {
-            match self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1)) {
-                Ok(_) => Err(Error::unavailable("not yet")),
-                Err(_) => MemoryModel::new(Vec::new()).info().await,
-            }
-        }
-
-        async fn generate(&self, _request: &Generate) -> Result<MemoryReply, ModelError> {
-            Err(ModelError::Died)
-        }
-    }
+    use crate::testing::MemoryModel;
 
     #[test]
     fn a_model_part_that_starts_is_waited_for_a_number_of_times() {
         let paused = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
         for (failures, is_known) in [(0, true), (MAX_PAUSES, true), (MAX_PAUSES + 1, false)] {
-            let known = paused.block_on(info(&Late(Arc::new(AtomicU32::new(failures)))));
+            let model = MemoryModel::new(Vec::new());
+            *model.absences.lock().unwrap() = failures;
+            let known = paused.block_on(info(&model));
             assert_eq!(known.is_ok(), is_known, "{failures}");
         }
     }

@@ -28,6 +28,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use crate::governance::Requirement;
+use crate::names::{KNOWLEDGE_SEARCH, TASK};
 use crate::retry::{Position, Retry, is_overflow};
 
 /// The maximum number of turns of one prompt. A model that still requests tools after them is in a loop.
@@ -35,9 +36,6 @@ pub(crate) const MAX_TURNS: u32 = 64;
 /// The maximum number of reminders of a required tool, and the maximum number of times that an answer is rewritten.
 const MAX_REMINDERS: u32 = 2;
 const MAX_REVISIONS: u32 = 1;
-/// The tools whose results count as sources of an answer.
-const TASK_TOOL: &str = "task";
-const SEARCH_TOOL: &str = "knowledge_search";
 /// The provider that answers only with quotations of its sources.
 const QUOTING_PROVIDER: &str = "rules";
 /// The number of identical calls in a row after which the model is warned, and the number after which it is stopped.
@@ -46,7 +44,6 @@ pub(crate) const MAX_REPEATS: u32 = 5;
 
 #[derive(Debug, Clone, Default)]
 pub(crate) struct TurnState {
-    /// The agent whose state this is.
     pub(crate) session: SessionName,
     pub(crate) next_index: u64,
     /// The timestamp of the newest event. Later events must not have an earlier one.
@@ -156,9 +153,8 @@ pub(crate) enum Compacting {
 
 /// Returns the ids and texts of the entries that a search found.
 fn entries(details: &Value) -> Vec<(String, String)> {
-    let entries = details.get("entries").and_then(Value::as_array);
+    let entries = details.get("entries").and_then(Value::as_array).into_iter().flatten();
     let text = |entry: &Value, name: &str| Some(entry.get(name)?.as_str()?.to_owned());
-    let entries = entries.into_iter().flatten();
     let name = |entry: &Value| match entry.get("number").and_then(Value::as_u64) {
         Some(number) => Some(format!("[{number}]")),
         // Streams of earlier versions have no numbers.
@@ -324,9 +320,7 @@ impl TurnState {
                 self.is_prompted = true;
             }
             Body::Validation { verdict, violations, judge, .. } => {
-                if let Some(judge) = judge {
-                    self.usage += judge.usage;
-                }
+                self.usage += judge.as_ref().map(|judge| judge.usage).unwrap_or_default();
                 self.validation = Some(Validation {
                     has_passed: *verdict == Judgement::Pass,
                     violations: violations.clone(),
@@ -342,8 +336,7 @@ impl TurnState {
     fn apply_within_turn(&mut self, body: &Body, event: &Event) {
         let Some(turn) = &mut self.turn else { return };
         let place = &event.place;
-        let ended = turn.apply(body, place.timestamp, place.task_id.as_deref(), &self.session);
-        if let Some(message) = ended {
+        if let Some(message) = turn.apply(body, place.timestamp, place.task_id.as_deref(), &self.session) {
             self.count_repeats();
             self.keep(message);
         }
@@ -356,10 +349,10 @@ impl TurnState {
         };
         let calls = turn.calls.iter();
         let calls: Vec<_> = calls.map(|call| (call.name.clone(), call.arguments.clone())).collect();
-        self.repeats = match calls.is_empty() {
-            true => 0,
-            false if calls == self.last_calls => self.repeats + 1,
-            false => 1,
+        self.repeats = match calls.as_slice() {
+            [] => 0,
+            calls if calls == self.last_calls => self.repeats + 1,
+            _ => 1,
         };
         self.last_calls = calls;
     }
@@ -382,22 +375,19 @@ impl TurnState {
                     turn.has_note = true;
                 }
             }
-            Message::Assistant { .. } => self.validation = None,
+            Message::Assistant { stop_reason, .. } => {
+                self.validation = None;
+                let text = message.text();
+                let is_cut = *stop_reason == Some(StopReason::Interrupted);
+                self.cut_text = if is_cut { text.clone() } else { String::new() };
+                if !text.trim().is_empty() {
+                    self.text = text;
+                }
+                if stop_reason.is_some_and(StopReason::is_incomplete) {
+                    return;
+                }
+            }
             Message::ToolResult { .. } => {}
-        }
-        if let Message::Assistant { stop_reason, .. } = &message {
-            let text = message.text();
-            let is_incomplete = stop_reason.is_some_and(StopReason::is_incomplete);
-            self.cut_text.clear();
-            if *stop_reason == Some(StopReason::Interrupted) {
-                self.cut_text.push_str(&text);
-            }
-            if !text.trim().is_empty() {
-                self.text = text;
-            }
-            if is_incomplete {
-                return;
-            }
         }
         self.messages.push(message);
     }
@@ -510,8 +500,8 @@ impl TurnState {
         let results = self.messages.iter().filter_map(|message| match message {
             Message::ToolResult { tool_call_id, tool_name, details, is_error: false, .. } => match tool_name.as_str() {
                 // The text of the message stands between marks, the details are the result itself.
-                TASK_TOOL => Some(vec![(tool_call_id.clone(), details.as_str().unwrap_or_default().to_owned())]),
-                SEARCH_TOOL => Some(entries(details)),
+                TASK => Some(vec![(tool_call_id.clone(), details.as_str().unwrap_or_default().to_owned())]),
+                KNOWLEDGE_SEARCH => Some(entries(details)),
                 _ => None,
             },
             _ => None,
@@ -522,7 +512,7 @@ impl TurnState {
     /// Returns the knowledge entries that the turn itself has found.
     pub(crate) fn found_sources(&self) -> Vec<CitedSource> {
         let found = self.messages.iter().filter_map(|message| match message {
-            Message::ToolResult { tool_name, details, is_error: false, .. } if tool_name == SEARCH_TOOL => {
+            Message::ToolResult { tool_name, details, is_error: false, .. } if tool_name == KNOWLEDGE_SEARCH => {
                 details.get("entries")?.as_array()
             }
             _ => None,
@@ -684,7 +674,7 @@ mod tests {
                 let provider = if quotes { QUOTING_PROVIDER } else { "test" }.to_owned();
                 let state = TurnState {
                     model: Some(ModelName { provider, id: "one".to_owned() }),
-                    messages: has_found.then(|| of_tool(TASK_TOOL, "c1", false, "x".into())).into_iter().collect(),
+                    messages: has_found.then(|| of_tool(TASK, "c1", false, "x".into())).into_iter().collect(),
                     ..after(StopReason::Stop)
                 };
                 let is_due = is_judged || !quotes && (has_knowledge || has_found);
@@ -701,11 +691,11 @@ mod tests {
         let entries = |number: u32| serde_json::json!({"entries": [entry(number)]});
         let state = TurnState {
             messages: vec![
-                of_tool(TASK_TOOL, "c1", false, "x".into()),
-                of_tool(SEARCH_TOOL, "c2", false, entries(2)),
+                of_tool(TASK, "c1", false, "x".into()),
+                of_tool(KNOWLEDGE_SEARCH, "c2", false, entries(2)),
                 of_tool("read_file", "c3", false, entries(3)),
-                of_tool(TASK_TOOL, "c4", true, "x".into()),
-                of_tool(SEARCH_TOOL, "c5", true, entries(5)),
+                of_tool(TASK, "c4", true, "x".into()),
+                of_tool(KNOWLEDGE_SEARCH, "c5", true, entries(5)),
             ],
             ..TurnState::default()
         };

@@ -1,8 +1,8 @@
 //! Validates an answer: by comparison with its sources in this process, and by the laws with the tool `judge_text`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 
-use ken_support::{Kind, Support};
+use ken_support::{Kind, Support, Supported};
 use ken_text::head;
 use ken_types::event::{Body, JudgeUse, Judgement, SupportedSentence};
 use ken_types::rule::Law;
@@ -48,7 +48,7 @@ fn sentences(evidence: &[(String, String)], support: &Support) -> Vec<SupportedS
             start: sentence.span.start,
             end: sentence.span.end,
             support: rounded(sentence.score),
-            contradicted: sentence.findings.iter().any(|finding| finding.kind == Kind::Contradicted),
+            contradicted: is_contradicted(sentence),
             source: found.map(|((id, _), _)| id.clone()),
             passage: found.map(|((_, text), span)| head(span.of(text).trim(), MAX_PASSAGE_BYTES).to_owned()),
         }
@@ -62,18 +62,17 @@ fn rounded(score: f64) -> f64 {
 
 /// Returns a violation for each sentence that a source contradicts.
 fn contradictions(text: &str, evidence: &[(String, String)], support: &Support) -> Vec<String> {
-    let contradicted = support.sentences.iter().filter(|sentence| {
-        let kinds = sentence.findings.iter().map(|finding| finding.kind);
-        kinds.into_iter().any(|kind| kind == Kind::Contradicted)
+    let contradicted = support.sentences.iter().filter(|sentence| is_contradicted(sentence));
+    let violations = contradicted.take(MAX_VIOLATIONS).map(|sentence| {
+        let source = sentence.passage.and_then(|passage| evidence.get(passage.source));
+        let id = source.map_or("a source", |(id, _)| id.as_str());
+        format!("{id} contradicts: “{}”", sentence.span.of(text).trim())
     });
-    contradicted
-        .take(MAX_VIOLATIONS)
-        .map(|sentence| {
-            let source = sentence.passage.and_then(|passage| evidence.get(passage.source));
-            let id = source.map_or("a source", |(id, _)| id.as_str());
-            format!("{id} contradicts: “{}”", sentence.span.of(text).trim())
-        })
-        .collect()
+    violations.collect()
+}
+
+fn is_contradicted(sentence: &Supported) -> bool {
+    sentence.findings.iter().any(|finding| finding.kind == Kind::Contradicted)
 }
 
 /// The text between the name of the rule that requires validation and the reason why the answer could not be validated.
@@ -116,12 +115,8 @@ pub(crate) async fn by_laws(
         Some(_) => violations.extend(contradictions(text, evidence, &review.support)),
         None => violations.extend(contradicted(&judgement)),
     }
-    let mut seen = Vec::new();
-    violations.retain(|violation| {
-        let is_new = !seen.contains(violation);
-        seen.push(violation.clone());
-        is_new
-    });
+    let mut seen = HashSet::new();
+    violations.retain(|violation| seen.insert(violation.clone()));
     if violations.is_empty() && status == "FAIL" {
         violations.push("It does not pass the laws.".to_owned());
     }

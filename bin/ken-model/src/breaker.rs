@@ -9,13 +9,7 @@ use ken_types::ops::model::{AT_PROVIDER, ProviderHealth};
 use ken_types::{Code, Error, Timestamp};
 
 /// The pauses before one call goes through again: after the first failure, the second in a row, and so on.
-const PAUSES: [Duration; 5] = [
-    Duration::from_secs(5),
-    Duration::from_secs(10),
-    Duration::from_secs(20),
-    Duration::from_secs(40),
-    Duration::from_secs(60),
-];
+const PAUSES_S: [u64; 5] = [5, 10, 20, 40, 60];
 /// The number of server errors in a row that one that still answers may have.
 const SERVER_ERRORS: u32 = 2;
 /// The maximum number of names. Evaluations can call any model, and each of them has a name.
@@ -85,7 +79,6 @@ struct Down {
 }
 
 impl Entry {
-    /// Notes that it can be reached.
     fn answers(&mut self, name: &str) {
         if self.down.take().is_some() {
             tracing::info!(provider = name, "answers again");
@@ -96,7 +89,7 @@ impl Entry {
 
 impl Down {
     fn pause(&self) -> Duration {
-        PAUSES.get(self.pause).copied().unwrap_or(Duration::from_secs(60))
+        Duration::from_secs(PAUSES_S.get(self.pause).copied().unwrap_or(60))
     }
 }
 
@@ -154,12 +147,13 @@ impl Breakers {
         }
         match &mut entry.down {
             Some(down) => {
-                down.pause = (down.pause + 1).min(PAUSES.len() - 1);
+                down.pause = (down.pause + 1).min(PAUSES_S.len() - 1);
                 down.next = now + down.pause();
             }
             None => {
                 tracing::warn!(provider = name, "not called for now: {}", error.message);
-                entry.down = Some(Down { since: Timestamp::now(), pause: 0, next: now + PAUSES[0] });
+                entry.down =
+                    Some(Down { since: Timestamp::now(), pause: 0, next: now + Duration::from_secs(PAUSES_S[0]) });
             }
         }
         match error.code {

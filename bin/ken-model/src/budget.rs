@@ -59,7 +59,6 @@ impl Budget {
         self.refused.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Makes a model call within the budget.
     pub(crate) async fn generate(
         &self,
         provider: &dyn Provider,
@@ -76,24 +75,15 @@ impl Budget {
             least_output: MIN_OUTPUT,
             rates: provider.rates(),
         };
-        let (mut open, output) = self.reserve(needs).await?;
-        let max_output = Some(output);
-        let request = Generate { max_output, ..request };
-        let bytes = open.bytes.clone();
-        let counted = CountingSink { sink, bytes };
+        let (open, output) = self.reserve(needs).await?;
+        let request = Generate { max_output: Some(output), ..request };
+        let counted = CountingSink { sink, bytes: open.bytes.clone() };
         let generated = generate(provider, &request, &counted).await;
-        match &generated {
-            Ok(generated) => {
-                let usage = &generated.usage;
-                let input = usage.input + usage.cache_read + usage.cache_write;
-                open.used = Used::Reported(input + usage.output, usage.cost.total);
-            }
-            Err(error) if is_free(error) && open.bytes.load(Ordering::Relaxed) == 0 => {
-                open.used = Used::Reported(0, 0.0);
-            }
-            Err(_) => {}
-        }
-        open.settle().await;
+        let used = |Generated { usage, .. }: &Generated| {
+            let input = usage.input + usage.cache_read + usage.cache_write;
+            (input + usage.output, usage.cost.total)
+        };
+        open.settle(&generated, used).await;
         generated
     }
 
@@ -105,16 +95,9 @@ impl Budget {
         let tokens = texts.iter().map(|text| estimated_tokens(text)).sum();
         let needs =
             Needs { session: None, input: upper_estimate(tokens), output: 0, least_output: 0, rates: embedder.rates() };
-        let (mut open, _) = self.reserve(needs).await?;
+        let (open, _) = self.reserve(needs).await?;
         let embedded = embedder.embed(texts).await;
-        match &embedded {
-            Ok(embedded) => {
-                open.used = Used::Reported(embedded.usage.total_tokens, embedded.usage.cost.total);
-            }
-            Err(error) if is_free(error) => open.used = Used::Reported(0, 0.0),
-            Err(_) => {}
-        }
-        open.settle().await;
+        open.settle(&embedded, |Embedded { usage, .. }| (usage.total_tokens, usage.cost.total)).await;
         embedded
     }
 
@@ -147,7 +130,7 @@ impl Budget {
             input: needs.input,
             rates: needs.rates,
             bytes: Arc::default(),
-            used: Used::Unknown,
+            used: None,
         };
         Ok((open, reserved.output_tokens))
     }
@@ -183,14 +166,6 @@ fn is_free(error: &Error) -> bool {
     !matches!(error.code, Unavailable | Deadline | Cancelled | Internal)
 }
 
-#[derive(Debug)]
-enum Used {
-    /// The provider reported the use: tokens and US dollars.
-    Reported(u64, f64),
-    /// The call was interrupted. Its use is estimated from the request and the part of the answer that was passed on.
-    Unknown,
-}
-
 /// A reservation. Dropping it settles it, because a call is dropped if its caller closes the connection.
 struct Open {
     store: Pool,
@@ -199,29 +174,34 @@ struct Open {
     input: u64,
     rates: Rates,
     bytes: Arc<AtomicU64>,
-    used: Used,
+    /// The use that the provider reported: tokens and US dollars. Without a report, because the call was interrupted, it is
+    /// estimated from the request and the part of the answer that was passed on.
+    used: Option<(u64, f64)>,
 }
 
 impl Open {
-    fn settlement(&mut self) -> Option<Settle> {
-        let id = self.id.take()?;
-        let (tokens, cost) = match self.used {
-            Used::Reported(tokens, cost) => (tokens, cost),
-            Used::Unknown => {
-                let output = self.bytes.load(Ordering::Relaxed).div_ceil(4);
-                let cost = self.rates.input * self.input as f64 + self.rates.output * output as f64;
-                (self.input + output, cost)
-            }
-        };
+    fn settlement(&self) -> Option<Settle> {
+        let id = self.id.clone()?;
+        let (tokens, cost) = self.used.unwrap_or_else(|| {
+            let output = self.bytes.load(Ordering::Relaxed).div_ceil(4);
+            let cost = self.rates.input * self.input as f64 + self.rates.output * output as f64;
+            (self.input + output, cost)
+        });
         Some(Settle { id, tokens, cost })
     }
 
-    /// Settles the reservation. Waits for one attempt; if the store is unavailable, further attempts are made in the
-    /// background.
-    async fn settle(mut self) {
-        let Some(settle) = self.settlement() else { return };
-        if self.store.call::<BudgetSettle>(&settle, CALL_TIMEOUT).await.is_err() {
-            tokio::spawn(settle_with_retries(self.store.clone(), settle));
+    /// Settles the reservation by the result of its call. Waits for one attempt. If the store does not take it, or nobody
+    /// waits any more, dropping it makes further attempts in the background.
+    async fn settle<T>(mut self, result: &Result<T, Error>, used: impl FnOnce(&T) -> (u64, f64)) {
+        self.used = match result {
+            Ok(done) => Some(used(done)),
+            Err(error) if is_free(error) && self.bytes.load(Ordering::Relaxed) == 0 => Some((0, 0.0)),
+            Err(_) => None,
+        };
+        if let Some(settle) = self.settlement()
+            && self.store.call::<BudgetSettle>(&settle, CALL_TIMEOUT).await.is_ok()
+        {
+            self.id = None;
         }
     }
 }
@@ -245,7 +225,6 @@ async fn settle_with_retries(store: Pool, settle: Settle) {
     tracing::warn!(call = settle.id, "the usage of a call could not be stored; its reservation stays counted");
 }
 
-/// Counts the bytes that are passed on.
 struct CountingSink<'a> {
     sink: &'a dyn DeltaSink,
     bytes: Arc<AtomicU64>,
@@ -255,5 +234,40 @@ impl DeltaSink for CountingSink<'_> {
     fn send(&self, delta: Delta) -> Pending<'_, Result<(), Error>> {
         self.bytes.fetch_add(delta_bytes(&delta) as u64, Ordering::Relaxed);
         self.sink.send(delta)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{BufRead, BufReader};
+    use std::os::unix::net::UnixListener;
+
+    use super::*;
+
+    /// A call ends with its connection, also while the store is told what it has used.
+    #[tokio::test]
+    async fn a_settlement_that_nobody_waits_for_is_made_nevertheless() {
+        let folder = tempfile::tempdir().unwrap();
+        let socket = folder.path().join("store.sock");
+        let listener = UnixListener::bind(&socket).unwrap();
+        let (settled, mut received) = tokio::sync::mpsc::unbounded_channel();
+        // A store that never answers.
+        std::thread::spawn(move || {
+            for stream in listener.incoming().map_while(Result::ok) {
+                let settled = settled.clone();
+                std::thread::spawn(move || {
+                    let lines = BufReader::new(stream).lines().map_while(Result::ok);
+                    lines.filter(|line| line.contains("budget.settle")).try_for_each(|line| settled.send(line))
+                });
+            }
+        });
+        let (store, rates) = (Pool::new(socket), Rates::default());
+        let open = Open { store, id: Some("call_1".into()), input: 0, rates, bytes: Arc::default(), used: None };
+        tokio::select! {
+            () = open.settle(&Ok(()), |()| (7, 0.5)) => panic!("nothing is answered"),
+            _ = received.recv() => {}
+        }
+        let again = tokio::time::timeout(CALL_TIMEOUT / 2, received.recv()).await.unwrap().unwrap();
+        assert!(again.contains("call_1") && again.contains("\"tokens\":7"), "{again}");
     }
 }

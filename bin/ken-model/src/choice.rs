@@ -32,7 +32,6 @@ pub(crate) struct Choice {
     providers: Vec<Box<dyn Provider>>,
     /// Models of the tables of ken.toml that are not in the list.
     others: Vec<Box<dyn Provider>>,
-    /// The model that computes vectors.
     embedder: Option<Embedder>,
     breakers: Arc<Breakers>,
 }
@@ -132,33 +131,26 @@ impl Choice {
 
     /// Returns the models that can be called, and those that cannot.
     pub(crate) fn state(&self) -> ModelState {
-        let (unusable, usable): (Vec<_>, Vec<_>) = self.providers().partition(|provider| provider.unusable().is_some());
+        let (mut usable, mut unusable) = (Vec::new(), Vec::new());
+        for provider in self.providers() {
+            match provider.unusable() {
+                None => usable.push(provider),
+                Some(why) => unusable.push(Unusable { model: full_name(provider), why }),
+            }
+        }
         let first = usable.first();
         let window = first.map(|first| first.window());
+        let others = self.others.iter().filter(|other| other.unusable().is_none());
         ModelState {
             models: usable.iter().map(|provider| full_name(*provider)).collect(),
             context_window: window.map_or(0, |window| window.tokens),
             output_reserve: window.map_or(0, |window| window.reserve),
             exchanges: first.map_or(0, |first| first.exchanges()),
-            unusable: unusable.into_iter().map(reason).collect(),
+            unusable,
             embeds: self.embedder.as_ref().map(Embedder::name),
-            others: self
-                .others
-                .iter()
-                .filter(|other| other.unusable().is_none())
-                .map(|other| full_name(other.as_ref()))
-                .collect(),
+            others: others.map(|other| full_name(other.as_ref())).collect(),
         }
     }
-}
-
-fn reason(provider: &dyn Provider) -> Unusable {
-    Unusable { model: full_name(provider), why: provider.unusable().unwrap_or_default() }
-}
-
-/// Returns a setting or a secret of this process. An empty one counts as absent.
-pub(crate) fn setting(name: &str) -> Option<String> {
-    ken_service::secret(name)
 }
 
 /// The maximum number of texts in one call.
@@ -227,19 +219,9 @@ fn provider(engine: &Engine, setup: &Setup<'_>, alone: bool, table: &Table) -> R
 mod tests {
     use super::*;
 
-    const AT: &str = "KEN_MODEL";
-
     fn read(list: &str, setting: impl Fn(&str) -> Option<String>) -> Result<Choice, Error> {
         let setup = Setup { providers: &Providers::new(), setting: &setting, breakers: Arc::default() };
-        Choice::read(list, AT, &setup)
-    }
-
-    #[test]
-    fn a_list_is_read_in_order() {
-        let choice = read("rules", |_| None).unwrap();
-        assert_eq!(choice.state().models, ["rules/rules-1"]);
-        assert!(choice.find(None).is_ok() && choice.find(Some("rules/rules-1")).is_ok());
-        assert!(choice.find(Some("openai/x")).is_err());
+        Choice::read(list, "KEN_MODEL", &setup)
     }
 
     #[test]
@@ -255,22 +237,6 @@ mod tests {
         assert_eq!(key.state().models, ["openai/m"]);
         assert!(!format!("{key:?}").contains(" k") && !format!("{key:?}").contains("\"k\""), "{key:?}");
         assert!(read("openai/m", |_| Some("ftp://x".into())).is_err());
-    }
-
-    #[test]
-    fn what_is_wrong_is_named() {
-        for (list, part) in [
-            ("opnai/x", "opnai"),
-            ("rules/rules-9", "rules-9"),
-            ("", "empty"),
-            ("rules,,rules", "empty"),
-            ("script", "KEN_SCRIPT"),
-            ("local/", "names no model"),
-            ("openai/", "needs a model"),
-        ] {
-            let error = read(list, |_| None).err().unwrap();
-            assert!(error.message.contains(part), "{list}: {error}");
-        }
         assert!(read("script", |_| Some("/nonexistent".into())).is_err());
     }
 }

@@ -67,7 +67,6 @@ enum Command {
     },
 }
 
-/// Whether the command line contains one of these commands.
 pub(crate) fn is_requested() -> bool {
     let first = std::env::args_os().nth(1);
     first.is_some_and(|word| ["list", "ls", "try", "events"].iter().any(|command| word == *command))

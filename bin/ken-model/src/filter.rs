@@ -2,19 +2,19 @@
 
 use std::cell::OnceCell;
 use std::fmt;
+use std::sync::{Mutex, PoisonError};
 
 use ken_tool::{Answer, Error, Filter, MAX_DEPTH, Replied, Reply};
-use ken_types::event::{ModelName, Usage};
+use ken_types::event::{Block, ModelName, Usage};
 use ken_types::ops::call::{self, Answered, Failed};
-use ken_types::ops::model::Generate;
+use ken_types::ops::model::{Delta, Generate};
 use serde::Serialize;
 use tokio::runtime::{Builder, Runtime};
 
 use crate::choice::Choice;
-use crate::collected::Collector;
 use crate::generate::generate;
 use crate::installed::Installed;
-use crate::provider::{Provider, full_name};
+use crate::provider::{DeltaSink, Pending, Provider, full_name};
 
 #[derive(clap::Args)]
 pub(crate) struct Ask {
@@ -63,7 +63,6 @@ pub(crate) fn runtime() -> Result<Runtime, Error> {
     runtime.map_err(|error| Error::internal(format!("no runtime: {error}")))
 }
 
-/// The configured models, and the runtime for their calls.
 #[derive(Debug)]
 struct Engine {
     choice: Choice,
@@ -83,10 +82,7 @@ impl Engine {
         for provider in self.choice.candidates(request.model.as_deref())? {
             match self.runtime.block_on(ask(provider, request)) {
                 Ok(answered) => return Ok(Answered { failed, ..answered }),
-                Err(error) => {
-                    let model = full_name(provider);
-                    failed.push(Failed { model, error });
-                }
+                Err(error) => failed.push(Failed { model: full_name(provider), error }),
             }
         }
         Err(Failed::all(failed))
@@ -96,15 +92,30 @@ impl Engine {
 async fn ask(provider: &dyn Provider, request: &Generate) -> Result<Answered, Error> {
     let sink = Collector::default();
     let end = generate(provider, request, &sink).await?;
-    let collected = sink.into_collected();
+    let (text, tool_calls) = sink.0.into_inner().unwrap_or_else(PoisonError::into_inner);
     Ok(Answered {
-        text: collected.text,
-        tool_calls: collected.tool_calls,
+        text,
+        tool_calls,
         usage: end.usage,
         model: end.model,
         stop_reason: end.stop_reason,
         failed: Vec::new(),
     })
+}
+
+#[derive(Default)]
+struct Collector(Mutex<(String, Vec<Block>)>);
+
+impl DeltaSink for Collector {
+    fn send(&self, delta: Delta) -> Pending<'_, Result<(), Error>> {
+        let mut collected = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        match delta {
+            Delta::Text { delta } => collected.0.push_str(&delta),
+            Delta::ToolCall { id, name, arguments } => collected.1.push(Block::ToolCall { id, name, arguments }),
+            Delta::Start { .. } | Delta::Think { .. } => {}
+        }
+        Box::pin(std::future::ready(Ok(())))
+    }
 }
 
 /// An answer in the form in which it is printed.

@@ -110,7 +110,6 @@ impl Drop for Connection {
     }
 }
 
-/// A name and its value.
 pub(crate) type Header<N> = (N, String);
 
 /// Makes the call of a [`Connection`].

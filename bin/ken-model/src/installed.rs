@@ -4,14 +4,13 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use ken_service::load_config;
+use ken_service::{load_config, secret};
 use ken_types::config::Model;
 use ken_types::places::Places;
 use ken_types::{Error, secrets};
 
-use crate::choice::{Setup, setting};
+use crate::choice::Setup;
 
-/// The configuration of the models.
 #[derive(Debug, Default)]
 pub(crate) struct Installed {
     pub(crate) model: Model,
@@ -33,14 +32,9 @@ impl Installed {
         Ok(Installed { model: load_config(&places.config)?.model, secrets })
     }
 
-    /// Returns a setting: of the environment, or else of secrets.env.
-    pub(crate) fn setting(&self, name: &str) -> Option<String> {
-        setting(name).or_else(|| self.secrets.get(name).cloned())
-    }
-
-    /// Calls a function with what models are made of.
+    /// Calls a function with what models are made of. Settings come from the environment, or else from secrets.env.
     pub(crate) fn with_setup<T>(&self, work: impl FnOnce(&Setup<'_>) -> T) -> T {
-        let setting = |name: &str| self.setting(name);
+        let setting = |name: &str| secret(name).or_else(|| self.secrets.get(name).cloned());
         work(&Setup { providers: &self.model.provider, setting: &setting, breakers: Arc::default() })
     }
 }

@@ -3,7 +3,6 @@
 mod breaker;
 mod budget;
 mod choice;
-mod collected;
 mod command;
 mod embedder;
 mod filter;
@@ -27,7 +26,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use ken_service::{NoOptions, Program, Start};
+use ken_service::{NoOptions, Program, Start, secret};
 use ken_types::Error;
 use ken_types::ops::model::{Delta, ModelBudget, ModelEmbed, ModelGenerate, ModelHealth, ModelInfo};
 use ken_types::providers::Providers;
@@ -36,7 +35,7 @@ use serde_json::{Map, Value, json};
 
 use crate::breaker::Breakers;
 use crate::budget::Budget;
-use crate::choice::{Choice, Setup, setting};
+use crate::choice::{Choice, Setup};
 use crate::provider::{DeltaSink, Pending};
 use crate::telemetry::{Counts, Exporter};
 
@@ -80,14 +79,13 @@ struct Model {
 impl Model {
     /// Models that are not in the list share the failures of those that are.
     fn setup(&self) -> Setup<'_> {
-        Setup { providers: &self.providers, setting: &setting, breakers: self.breakers.clone() }
+        Setup { providers: &self.providers, setting: &secret, breakers: self.breakers.clone() }
     }
 
     /// Reports to kend, for `ken status`, which models cannot be called, if that has changed.
     fn report(&self) {
         let unusable = self.choice.state().unusable;
-        let words = unusable.iter().map(|one| format!("{}: {}", one.model, one.why));
-        let words: Vec<String> = words.collect();
+        let words: Vec<String> = unusable.iter().map(|one| format!("{}: {}", one.model, one.why)).collect();
         let missing = (!words.is_empty()).then(|| format!("not configured: {}", words.join("; ")));
         let down = self.choice.health().down().map(|one| one.to_string()).collect::<Vec<_>>().join("; ");
         let down = (!down.is_empty()).then(|| format!("down: {down}"));
@@ -114,7 +112,7 @@ impl Daemon for Model {
 async fn start(start: &mut Start<NoOptions>) -> Result<(Table<Model>, Arc<Model>), Error> {
     let settings = &start.config.model;
     let (providers, breakers) = (settings.provider.clone(), Arc::<Breakers>::default());
-    let setup = Setup { providers: &providers, setting: &setting, breakers: breakers.clone() };
+    let setup = Setup { providers: &providers, setting: &secret, breakers: breakers.clone() };
     let choice = Choice::configured(&settings.choice, &setup)?.with_embedder(&settings.embed, &setup)?;
     let state = choice.state();
     for unusable in &state.unusable {
@@ -123,7 +121,7 @@ async fn start(start: &mut Start<NoOptions>) -> Result<(Table<Model>, Arc<Model>
     tracing::info!(models = state.models.join(","), "models");
     let store = Pool::new(start.places.socket("store"));
     let telemetry = Arc::<Counts>::default();
-    let exporter = Exporter::configured(&start.config.telemetry, setting, store.clone(), telemetry.clone())?;
+    let exporter = Exporter::configured(&start.config.telemetry, secret, store.clone(), telemetry.clone())?;
     if let Some(exporter) = exporter {
         start.tasks.spawn(exporter.run(start.stop.clone()));
     }

@@ -8,23 +8,27 @@ use ken_types::event::{Cost, Usage};
 use ken_types::rule::pattern_matches;
 use serde::Deserialize;
 
-use crate::provider::Rates;
+use crate::provider::{Rates, Window};
 
-/// The known properties of a model. Prices are in US dollars per million tokens; 0 if they are unknown. Cached tokens whose price is
-/// unknown cost as much as others, so that no cost is missed.
-#[derive(Debug, Clone, Copy, PartialEq)]
+/// The known properties of a model. An unknown one has the defaults.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub(crate) struct Model {
+    /// `provider/model`. `*` matches any text.
+    name: String,
     /// The context window, in tokens.
-    pub(crate) window: u64,
-    /// Whether the window comes from the table. If not, it is a default.
-    pub(crate) has_known_window: bool,
+    pub(crate) window: Option<u64>,
     /// The maximum length of an answer, in tokens.
-    pub(crate) output: u64,
+    output: Option<u64>,
     /// Whether it is known to see images.
+    #[serde(default)]
     pub(crate) images: bool,
-    prices: Prices,
+    #[serde(default)]
+    price: Prices,
 }
 
+/// Prices are in US dollars per million tokens; 0 if they are unknown. Cached tokens whose price is unknown cost as much as others, so
+/// that no cost is missed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 struct Prices {
@@ -38,20 +42,7 @@ struct Prices {
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct Table {
-    model: Vec<Entry>,
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Entry {
-    /// `provider/model`. `*` matches any text.
-    name: String,
-    window: Option<u64>,
-    output: Option<u64>,
-    #[serde(default)]
-    images: bool,
-    #[serde(default)]
-    price: Prices,
+    model: Vec<Model>,
 }
 
 const WINDOW: u64 = 98_304;
@@ -87,14 +78,7 @@ impl Table {
     }
 
     pub(crate) fn model(&self, name: &str) -> Model {
-        let found = self.model.iter().find(|entry| pattern_matches(&entry.name, name));
-        Model {
-            window: found.and_then(|entry| entry.window).unwrap_or(WINDOW),
-            has_known_window: found.is_some_and(|entry| entry.window.is_some()),
-            output: found.and_then(|entry| entry.output).unwrap_or(OUTPUT),
-            images: found.is_some_and(|entry| entry.images),
-            prices: found.map(|entry| entry.price).unwrap_or_default(),
-        }
+        self.model.iter().find(|model| pattern_matches(&model.name, name)).cloned().unwrap_or_default()
     }
 }
 
@@ -104,13 +88,23 @@ fn read(file: &str, text: &str) -> Result<Table, Error> {
         let line = before.map_or(1, |before| before.matches('\n').count() + 1);
         Error::invalid(format!("{file}:{line}"), error.message().to_owned())
     })?;
-    match table.model.iter().find_map(|entry| Some((entry, entry.fault()?))) {
-        Some((entry, fault)) => Err(Error::invalid(file, format!("{}: {fault}", entry.name))),
+    match table.model.iter().find_map(|model| Some((model, model.fault()?))) {
+        Some((model, fault)) => Err(Error::invalid(file, format!("{}: {fault}", model.name))),
         None => Ok(table),
     }
 }
 
-impl Entry {
+impl Model {
+    /// Returns the window in which its requests have to fit.
+    pub(crate) fn window(&self) -> Window {
+        let tokens = self.window.unwrap_or(WINDOW);
+        Window { tokens, reserve: self.output().min(tokens / 4) }
+    }
+
+    pub(crate) fn output(&self) -> u64 {
+        self.output.unwrap_or(OUTPUT)
+    }
+
     /// Returns the error message for the first number that is out of range, or `None`.
     fn fault(&self) -> Option<String> {
         let tokens = [("window", self.window), ("output", self.output)];
@@ -128,13 +122,13 @@ impl Entry {
 
 /// Returns the highest prices of a token, cached or not.
 pub(crate) fn rates(model: &Model) -> Rates {
-    let prices = &model.prices;
+    let prices = &model.price;
     Rates { input: prices.input.max(prices.cache_read).max(prices.cache_write) / 1e6, output: prices.output / 1e6 }
 }
 
 pub(crate) fn price(model: &Model, usage: &Usage) -> Cost {
     let of = |tokens: u64, per_million: f64| tokens as f64 * per_million / 1e6;
-    let prices = &model.prices;
+    let prices = &model.price;
     let cached = |price: f64| if price > 0.0 { price } else { prices.input };
     let cost = Cost {
         input: of(usage.input, prices.input),
@@ -156,9 +150,9 @@ mod tests {
                     [[model]]\nname = \"openai/*\"\noutput = 7";
         let table = read("t", text).unwrap();
         let mini = table.model("openai/a-b-mini");
-        assert_eq!((mini.window, mini.output), (1_000, OUTPUT));
-        assert_eq!(table.model("openai/a").output, 7);
-        assert_eq!(table.model("anthropic/a").window, WINDOW);
+        assert_eq!(mini.window(), Window { tokens: 1_000, reserve: 250 });
+        assert_eq!((mini.output(), table.model("openai/a").output()), (OUTPUT, 7));
+        assert_eq!(table.model("anthropic/a").window(), Window { tokens: WINDOW, reserve: OUTPUT });
         let usage = Usage { input: 1_000_000, output: 500_000, ..Usage::default() };
         assert_eq!(price(&mini, &usage).total, 4.0);
         // Cached tokens have their own price, or else that of other input.

@@ -24,22 +24,19 @@ impl Model {
         write_script(home.path(), script);
         let child = command(home.path(), models).spawn().unwrap();
         let model = Model { home, child };
-        let end = Instant::now() + Duration::from_secs(10);
-        while UnixStream::connect(model.home.path().join("run/model.sock")).is_err() {
-            assert!(Instant::now() < end, "ken-model does not listen");
-            std::thread::sleep(Duration::from_millis(5));
-        }
+        model.wait();
         model
     }
 
     fn restart(&mut self, models: &str) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
-        let next = Model {
-            child: command(self.home.path(), models).spawn().unwrap(),
-            home: std::mem::replace(&mut self.home, tempfile::tempdir().unwrap()),
-        };
-        *self = next;
+        self.child = command(self.home.path(), models).spawn().unwrap();
+        self.wait();
+    }
+
+    /// Waits until it listens.
+    fn wait(&self) {
         let end = Instant::now() + Duration::from_secs(10);
         while UnixStream::connect(self.home.path().join("run/model.sock")).is_err() {
             assert!(Instant::now() < end, "ken-model does not listen");
@@ -135,7 +132,7 @@ fn rules_answers_from_a_source_and_names_it() {
     let start = json!({"type": "start", "provider": "rules", "model": "rules-1", "api": "rules"});
     assert_eq!(answer.0[0], start);
     let text = joined_text(&answer);
-    assert!(text.contains("It closes at 18:30 on weekdays. [kb-1]") && !text.contains("Soup"), "{text}");
+    assert!(text.contains("Canteen: It closes at 18:30 on weekdays. [kb-1]") && !text.contains("Soup"), "{text}");
     assert!(text.contains("No language model is configured"), "{text}");
     let reply = &answer.1["ok"];
     assert_eq!((&reply["stop_reason"], &reply["model"]["id"]), (&json!("stop"), &json!("rules-1")));

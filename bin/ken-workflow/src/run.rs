@@ -111,8 +111,7 @@ impl Answer for RunAnswer<'_> {
 
     fn summary(&self, verbose: bool, to: &mut dyn fmt::Write) -> fmt::Result {
         let outcome = self.0;
-        let status = serde_json::to_value(outcome.status).unwrap_or_default();
-        write!(to, "{}: {}", outcome.workflow, status.as_str().unwrap_or_default())?;
+        write!(to, "{}: {}", outcome.workflow, outcome.status.name())?;
         match (verbose, outcome.execution_time_ms) {
             (true, Some(time)) => writeln!(to, " in {:.1} ms", time.as_secs_f64() * 1e3)?,
             _ => writeln!(to)?,

@@ -56,10 +56,6 @@ impl Catalog {
         Catalog::new(own.chain(share::find("workflows")).collect(), protocols)
     }
 
-    pub fn folders(&self) -> &[PathBuf] {
-        &self.folders
-    }
-
     /// Finds a workflow by name. Returns `not_found`, or `invalid` with file and place when its file is invalid.
     pub fn find(&self, name: &str) -> Result<Arc<Definition>, Error> {
         let unknown = || Error::not_found(format!("there is no workflow `{name}`"));

@@ -25,13 +25,8 @@ pub(crate) enum Condition {
     Any(Vec<Condition>),
 }
 
-#[derive(Debug, Clone, Copy)]
-pub(crate) enum Order {
-    Less,
-    LessOrEqual,
-    Greater,
-    GreaterOrEqual,
-}
+/// Whether the first number stands in this order to the second.
+type Order = fn(&f64, &f64) -> bool;
 
 const KNOWN: [&str; 6] = ["exists", "equals", "compare", "not", "all", "any"];
 
@@ -79,7 +74,7 @@ impl Condition {
             return Err(node.error("compare has three parts: [PLACE, ORDER, NUMBER]"));
         };
         let number = right.value.as_f64().ok_or_else(|| right.error("must be a number"))?;
-        Ok(Condition::Compare(reference(left, references)?, Order::parse(order)?, number))
+        Ok(Condition::Compare(reference(left, references)?, self::order(order)?, number))
     }
 
     /// Evaluates the condition.
@@ -89,7 +84,7 @@ impl Condition {
             Condition::Exists(reference) => reference.find(scope).is_some(),
             Condition::Equals(reference, value) => found(reference).is_some_and(|found| equal(&found, value)),
             Condition::Compare(reference, order, number) => {
-                found(reference).and_then(|found| found.as_f64()).is_some_and(|found| order.holds(found, *number))
+                found(reference).and_then(|found| found.as_f64()).is_some_and(|found| order(&found, number))
             }
             Condition::Not(condition) => !condition.holds(scope),
             Condition::All(conditions) => conditions.iter().all(|condition| condition.holds(scope)),
@@ -98,24 +93,13 @@ impl Condition {
     }
 }
 
-impl Order {
-    fn parse(node: &Node<'_>) -> Result<Order, Error> {
-        match node.text()? {
-            "<" => Ok(Order::Less),
-            "<=" => Ok(Order::LessOrEqual),
-            ">" => Ok(Order::Greater),
-            ">=" => Ok(Order::GreaterOrEqual),
-            other => Err(node.error(format!("unknown order `{other}`; known: <, <=, >, >="))),
-        }
-    }
-
-    fn holds(self, left: f64, right: f64) -> bool {
-        match self {
-            Order::Less => left < right,
-            Order::LessOrEqual => left <= right,
-            Order::Greater => left > right,
-            Order::GreaterOrEqual => left >= right,
-        }
+fn order(node: &Node<'_>) -> Result<Order, Error> {
+    match node.text()? {
+        "<" => Ok(f64::lt),
+        "<=" => Ok(f64::le),
+        ">" => Ok(f64::gt),
+        ">=" => Ok(f64::ge),
+        other => Err(node.error(format!("unknown order `{other}`; known: <, <=, >, >="))),
     }
 }
 

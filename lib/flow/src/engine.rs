@@ -63,16 +63,8 @@ impl Engine {
     /// run is using.
     pub async fn run(&self, definition: &Definition, data: &Data, request: Request<'_>) -> Result<Outcome, Error> {
         definition.check(data)?;
-        let begun = Instant::now();
-        let ended = Run::new(self, definition, data, request).govern().await;
-        Ok(Outcome {
-            workflow: definition.name().to_owned(),
-            status: ended.status,
-            results: ended.results,
-            governance_summary: ended.summary,
-            error: ended.error,
-            execution_time_ms: Some(begun.elapsed()),
-        })
+        let slots = Semaphore::new(request.settings.max_parallel.max(1));
+        Ok(Run { engine: self, definition, data, slots, request }.govern().await)
     }
 
     /// The state of each protocol's processes.
@@ -100,13 +92,10 @@ struct Run<'a> {
     slots: Semaphore,
 }
 
-impl<'a> Run<'a> {
-    fn new(engine: &'a Engine, definition: &'a Definition, data: &'a Data, request: Request<'a>) -> Run<'a> {
-        Run { engine, definition, data, slots: Semaphore::new(request.settings.max_parallel.max(1)), request }
-    }
-
+impl Run<'_> {
     /// Runs all items and judges their results.
-    async fn govern(&self) -> Ended {
+    async fn govern(&self) -> Outcome {
+        let begun = Instant::now();
         let mut progress = Progress::new(self.definition.steps().len());
         let done = self.items(self.definition.items(), &mut progress).await;
         let mut summary = self.judge(&progress);
@@ -117,7 +106,14 @@ impl<'a> Run<'a> {
             (Err(RunError::Failed(error)), _) | (Ok(()), Err(error)) => (Status::Failed, Some(error)),
             (Err(RunError::Aborted(error)), _) => (Status::Aborted, Some(error)),
         };
-        Ended { status, error, results: self.results(&progress), summary }
+        Outcome {
+            workflow: self.definition.name().to_owned(),
+            status,
+            results: self.results(&progress),
+            governance_summary: summary,
+            error,
+            execution_time_ms: Some(begun.elapsed()),
+        }
     }
 
     fn judge(&self, progress: &Progress) -> Summary {
@@ -347,7 +343,7 @@ impl<'a> Run<'a> {
     }
 
     fn scope<'s>(&'s self, progress: &'s Progress) -> Scope<'s> {
-        Scope { data: self.data, results: &progress.results, order: &progress.order, issues: &progress.issues }
+        Scope { data: self.data, progress }
     }
 
     fn results(&self, progress: &Progress) -> Results {
@@ -372,13 +368,6 @@ impl From<Error> for RunError {
     fn from(error: Error) -> RunError {
         RunError::Failed(error)
     }
-}
-
-struct Ended {
-    status: Status,
-    error: Option<Error>,
-    results: Results,
-    summary: Summary,
 }
 
 /// A time limit in a step. `missing` says what did not come in time; `None` for the request's deadline.

@@ -79,7 +79,7 @@ fn judgement(scope: &Scope<'_>) -> Result<String, Error> {
 /// The messages of the data, or else its text as one message. Issues are added to the system prompt.
 fn conversation(scope: &Scope<'_>) -> Result<String, Error> {
     let mut line = Line::default().copies(scope, &["model"]);
-    line = match scope.issues {
+    line = match scope.progress.issues.as_slice() {
         [] => line.copies(scope, &["system"]),
         issues => line.text("system", &with_issues(scope, issues)),
     };
@@ -151,7 +151,7 @@ impl Line {
 
     /// Adds the issues of the first result when the step runs for the second time.
     fn issues(self, scope: &Scope<'_>) -> Line {
-        match scope.issues {
+        match scope.progress.issues.as_slice() {
             [] => self,
             issues => {
                 let issues = serde_json::Value::from(issues.to_vec()).to_string();

@@ -1,7 +1,7 @@
 //! Runs a program once with given input, and collects its output.
 
 use std::io;
-use std::process::ExitStatus;
+use std::process::Output;
 use std::time::Duration;
 
 use ken_tool::find_program;
@@ -49,23 +49,17 @@ pub async fn run_once(words: &[String], input: &[u8], limits: Limits) -> Result<
         Ok(Ok(Some(end))) if !end.status.success() => {
             Err(Error::unavailable(format!("{program} {}{}", described(end.status), last_line(&end.stderr))))
         }
-        Ok(Ok(Some(end))) => Ok(end.output),
+        Ok(Ok(Some(end))) => Ok(end.stdout),
     }
-}
-
-struct End {
-    status: ExitStatus,
-    output: Vec<u8>,
-    /// The beginning of its standard error.
-    stderr: Vec<u8>,
 }
 
 /// A running program. Dropping it kills its process group.
 struct Running(Child);
 
 impl Running {
-    /// Waits until the program ends. Returns `None` if it wrote more than `max` bytes.
-    async fn finish(mut self, input: &[u8], max: usize) -> io::Result<Option<End>> {
+    /// Waits until the program ends, and returns its output with the beginning of its standard error. Returns `None` if it
+    /// wrote more than `max` bytes.
+    async fn finish(mut self, input: &[u8], max: usize) -> io::Result<Option<Output>> {
         let (stdin, stdout, stderr) = (self.0.stdin.take(), self.0.stdout.take(), self.0.stderr.take());
         let write = async {
             if let Some(mut stdin) = stdin {
@@ -74,16 +68,16 @@ impl Running {
             io::Result::Ok(())
         };
         let read = async {
-            let output = read(stdout, max + 1).await?;
-            if output.len() > max { Err(io::ErrorKind::FileTooLarge.into()) } else { Ok(output) }
+            let stdout = read(stdout, max + 1).await?;
+            if stdout.len() > max { Err(io::ErrorKind::FileTooLarge.into()) } else { Ok(stdout) }
         };
-        let (output, stderr) = match tokio::try_join!(write, read, drain(stderr)) {
-            Ok(((), output, stderr)) => (output, stderr),
+        let (stdout, stderr) = match tokio::try_join!(write, read, drain(stderr)) {
+            Ok(((), stdout, stderr)) => (stdout, stderr),
             Err(error) if error.kind() == io::ErrorKind::FileTooLarge => return Ok(None),
             Err(error) => return Err(error),
         };
         let status = self.0.wait().await?;
-        Ok(Some(End { status, output, stderr }))
+        Ok(Some(Output { status, stdout, stderr }))
     }
 }
 

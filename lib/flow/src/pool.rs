@@ -29,6 +29,9 @@ pub const ENVIRONMENT: [&str; 12] = [
     "CUDA_VISIBLE_DEVICES",
 ];
 
+/// Maximum number of processes of one tool. It exceeds the number of cores, so that slow requests do not block quick
+/// ones.
+const MAX_PROCESSES: usize = 16;
 /// How long an idle process is kept.
 const MAX_IDLE: Duration = Duration::from_secs(60);
 
@@ -71,7 +74,7 @@ pub struct ToolState {
 impl Pool {
     pub(crate) fn new(protocol: Protocol) -> Pool {
         Pool {
-            slots: Semaphore::new(protocol.processes),
+            slots: Semaphore::new(MAX_PROCESSES),
             protocol,
             launch: OnceLock::new(),
             idle: Mutex::default(),

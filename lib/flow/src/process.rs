@@ -4,7 +4,6 @@
 //! answer; an answer with another tag is rejected. With a tool that does not support tags, a late or repeated answer could
 //! not be recognised, so each of its processes receives only a single line. No answer can therefore reach the wrong request.
 
-use std::collections::VecDeque;
 use std::io;
 use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
@@ -25,9 +24,9 @@ use tokio::time::timeout;
 /// Maximum size of an answer, in bytes; a tool that writes more is killed.
 pub const MAX_ANSWER: usize = 16 * 1024 * 1024;
 
-/// The number of last lines of standard error that are kept, and the number of bytes of each.
-const ERROR_LINES: usize = 8;
-const ERROR_LINE_BYTES: usize = 512;
+/// How much of the end of standard error is kept, and the maximum size of the line of it that is shown, in bytes.
+const MAX_KEPT_BYTES: usize = 4 * 1024;
+const MAX_ERROR_BYTES: usize = 512;
 
 /// Initial and minimum size of the read buffer; most answers are smaller.
 const READ_BYTES: usize = 8 * 1024;
@@ -191,62 +190,44 @@ pub(crate) struct Reply {
     pub(crate) is_clean: bool,
 }
 
-/// Reads standard error continuously, so that the tool never blocks, and keeps the last lines.
+/// Reads standard error continuously, so that the tool never blocks, and keeps its end.
 struct Errors {
-    kept: Arc<Mutex<Tail>>,
+    kept: Arc<Mutex<Vec<u8>>>,
     task: JoinHandle<()>,
-}
-
-#[derive(Default)]
-struct Tail {
-    lines: VecDeque<Vec<u8>>,
-    is_open: bool,
 }
 
 impl Errors {
     fn of(pipe: Receiver) -> Errors {
-        let kept = Arc::new(Mutex::new(Tail::default()));
-        let task = tokio::spawn(read_errors(pipe, kept.clone()));
+        let kept = Arc::default();
+        let task = tokio::spawn(read_errors(pipe, Arc::clone(&kept)));
         Errors { kept, task }
     }
 
-    /// The last line, once the process has ended.
+    /// The last line that is not blank, once the process has ended.
     async fn last(&mut self) -> Option<String> {
         let _ = timeout(STDERR_TIMEOUT, &mut self.task).await; // use what has arrived by then
-        let tail = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut lines = tail.lines.iter();
-        let line = lines.rfind(|line| !line.trim_ascii().is_empty())?;
-        Some(String::from_utf8_lossy(line.trim_ascii()).into_owned())
+        let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let text = String::from_utf8_lossy(&kept);
+        let line = text.lines().map(str::trim).rfind(|line| !line.is_empty())?;
+        Some(ken_text::head(line, MAX_ERROR_BYTES).to_owned())
     }
 }
 
-async fn read_errors(pipe: Receiver, kept: Arc<Mutex<Tail>>) {
+async fn read_errors(pipe: Receiver, kept: Arc<Mutex<Vec<u8>>>) {
     while pipe.readable().await.is_ok() {
         let mut buffer = [0; 4096];
         match pipe.try_read(&mut buffer) {
             Ok(0) => return,
-            Ok(count) => keep(&kept, buffer.get(..count).unwrap_or_default()),
+            Ok(count) => {
+                let mut kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
+                kept.extend_from_slice(buffer.get(..count).unwrap_or_default());
+                let excess = kept.len().saturating_sub(MAX_KEPT_BYTES);
+                kept.drain(..excess);
+            }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
             Err(_) => return,
         }
         tokio::task::yield_now().await; // let others run during a flood of output
-    }
-}
-
-fn keep(kept: &Mutex<Tail>, bytes: &[u8]) {
-    let mut tail = kept.lock().unwrap_or_else(PoisonError::into_inner);
-    for piece in bytes.split_inclusive(|byte| *byte == b'\n') {
-        if !tail.is_open {
-            if tail.lines.len() == ERROR_LINES {
-                tail.lines.pop_front();
-            }
-            tail.lines.push_back(Vec::new());
-        }
-        if let Some(line) = tail.lines.back_mut() {
-            let room = ERROR_LINE_BYTES.saturating_sub(line.len());
-            line.extend(piece.iter().take(room));
-        }
-        tail.is_open = piece.last() != Some(&b'\n');
     }
 }
 

@@ -28,8 +28,6 @@ pub struct Protocol {
     pub environment: &'static [&'static str],
     /// The fields that every result contains.
     pub promises: &'static [&'static str],
-    /// Maximum number of processes.
-    pub processes: usize,
     /// The socket of ken-model, for [`Kind::Model`]. While it exists it is used instead of the tool.
     pub socket: Option<PathBuf>,
 }
@@ -37,10 +35,6 @@ pub struct Protocol {
 /// The protocols that steps may use.
 #[derive(Debug, Clone)]
 pub struct Protocols(Vec<Protocol>);
-
-/// Maximum number of processes of one tool. It exceeds the number of cores, so that slow requests do not block quick
-/// ones.
-const PROCESSES: usize = 16;
 
 impl Protocols {
     /// `ESL`, `REP`, `VVP`, `LAWS` and `MODEL`.
@@ -91,7 +85,6 @@ impl Protocol {
             args: vec!["--lines".to_owned()],
             environment: kind.environment(),
             promises: kind.required_fields(),
-            processes: PROCESSES,
             socket: (kind == Kind::Model).then(|| ken_tool::part_socket("model")).flatten(),
         }
     }

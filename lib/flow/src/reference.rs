@@ -58,7 +58,8 @@ impl Reference {
     pub(crate) fn find<'a>(&self, scope: &'a Scope<'_>) -> Option<Found<'a>> {
         match &self.root {
             Root::Issues => {
-                Some(scope.issues).filter(|issues| !issues.is_empty() && self.rest.is_empty()).map(Found::Issues)
+                let issues = scope.progress.issues.as_slice();
+                (!issues.is_empty() && self.rest.is_empty()).then_some(Found::Issues(issues))
             }
             Root::Data => match self.top() {
                 Some(name) if scope.data.is_object() => scope.data.get(name).map(|raw| Found::Raw(raw.get())),

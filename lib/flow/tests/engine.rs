@@ -8,25 +8,26 @@ mod bench;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-use bench::{Bench, ECHO, failed, is_running, on_runtime, run, until_gone, value};
-use ken_flow::{Data, Engine, Event, Kind, Observer, Pending, Recorded, Request, Settings, Status, StepEnd, StepName};
+use bench::{Bench, ECHO, failed, is_running, until_gone, value};
+use ken_flow::{
+    Data, Definition, Event, Kind, Observer, Outcome, Pending, Recorded, Request, Settings, Status, StepEnd, StepName,
+};
 use ken_types::{Code, Error};
 use serde_json::json;
 
 #[test]
 fn a_step_is_a_line_to_a_tool_and_a_line_back_and_the_process_is_kept() {
     let bench = Bench::new().tool("ECHO", ECHO);
-    on_runtime(async {
-        let engine = bench.engine();
-        let workflow = bench.workflow(json!([{"step": "ECHO"}]));
-        let outcome = run(&engine, &workflow, json!({"a": [1, "x\ny"]})).await;
-        assert_eq!(outcome.status, Status::Completed);
-        assert_eq!(value(&outcome)["results"], json!({"ECHO": {"got": {"a": [1, "x\ny"]}}}));
-        run(&engine, &workflow, json!({})).await;
-        let state = engine.state().pop().unwrap();
-        assert_eq!((state.started, state.idle, state.at_work), (1, 1, 0));
-    });
-    assert!(until_gone(&bench.script("ECHO")), "a process is left");
+    let workflow = bench.workflow(json!([{"step": "ECHO"}]));
+    let outcome = bench.run(&workflow, json!({"a": [1, "x\ny"]}));
+    assert_eq!(outcome.status, Status::Completed);
+    assert_eq!(value(&outcome)["results"], json!({"ECHO": {"got": {"a": [1, "x\ny"]}}}));
+    bench.run(&workflow, json!({}));
+    let state = bench.engine().state().pop().unwrap();
+    assert_eq!((state.started, state.idle, state.at_work), (1, 1, 0));
+    let script = bench.script("ECHO");
+    drop(bench);
+    assert!(until_gone(&script), "a process is left");
 }
 
 #[test]
@@ -34,51 +35,42 @@ fn a_tool_over_its_time_is_killed_with_what_it_started_and_the_next_request_work
     let script =
         r#"while IFS= read -r line; do case "$line" in *slow*) sleep 1000.0417;; esac; echo '{"ok":true}'; done"#;
     let bench = Bench::new().tool("SLEEPER", script);
-    on_runtime(async {
-        let engine = bench.engine();
-        let workflow = bench.workflow(json!([{"step": "SLEEPER", "id": "nap", "timeout_ms": 150}]));
-        let outcome = run(&engine, &workflow, json!({"slow": 1})).await;
-        let error = failed(&outcome);
-        assert_eq!(error.code, Code::Deadline);
-        assert_eq!(error.message, "step nap: no answer within 150 ms");
-        assert!(until_gone("1000.0417"), "the sleep is left");
-        let outcome = run(&engine, &workflow, json!({})).await;
-        assert_eq!(outcome.status, Status::Completed);
-    });
+    let workflow = bench.workflow(json!([{"step": "SLEEPER", "id": "nap", "timeout_ms": 150}]));
+    let outcome = bench.run(&workflow, json!({"slow": 1}));
+    let error = failed(&outcome);
+    assert_eq!(error.code, Code::Deadline);
+    assert_eq!(error.message, "step nap: no answer within 150 ms");
+    assert!(until_gone("1000.0417"), "the sleep is left");
+    let outcome = bench.run(&workflow, json!({}));
+    assert_eq!(outcome.status, Status::Completed);
 }
 
 #[test]
 fn the_deadline_of_a_request_ends_its_step() {
     let bench = Bench::new().tool("SLEEPER", "read -r line; sleep 1000.0418");
-    on_runtime(async {
-        let engine = bench.engine();
-        let workflow = bench.workflow(json!([{"step": "SLEEPER"}]));
-        let request = Request { deadline: Some(Instant::now() + Duration::from_millis(100)), ..engine.request() };
-        let outcome = engine.run(&workflow, &Data::read("{}").unwrap(), request).await.unwrap();
-        assert_eq!(failed(&outcome).message, "step SLEEPER: the deadline of the request has passed");
-        assert!(until_gone("1000.0418"));
-    });
+    let workflow = bench.workflow(json!([{"step": "SLEEPER"}]));
+    let deadline = Some(Instant::now() + Duration::from_millis(100));
+    let outcome = bench.request(&workflow, json!({}), Request { deadline, ..bench.engine().request() }).unwrap();
+    assert_eq!(failed(&outcome).message, "step SLEEPER: the deadline of the request has passed");
+    assert!(until_gone("1000.0418"));
 }
 
 #[test]
 fn a_run_that_is_dropped_takes_its_tool_along() {
     let bench = Bench::new().tool("SLEEPER", "read -r line; sleep 1000.0419");
-    on_runtime(async {
-        let engine = bench.engine();
-        let workflow = bench.workflow(json!([{"step": "SLEEPER"}]));
-        let data = Data::read("{}").unwrap();
-        let running = engine.run(&workflow, &data, engine.request());
-        let dropped = tokio::time::timeout(Duration::from_secs(20), async {
-            tokio::select! {
-                _ = running => panic!("it sleeps"),
-                () = async { while !is_running("1000.0419") { tokio::time::sleep(Duration::from_millis(5)).await } } => {}
-            }
-        });
-        dropped.await.unwrap();
-        assert!(until_gone("1000.0419"), "the tool is left");
-        let state = engine.state().pop().unwrap();
-        assert_eq!((state.idle, state.at_work), (0, 0));
+    let workflow = bench.workflow(json!([{"step": "SLEEPER"}]));
+    let data = Data::read("{}").unwrap();
+    let running = bench.engine().run(&workflow, &data, bench.engine().request());
+    bench.runtime.block_on(async {
+        tokio::select! {
+            _ = running => panic!("it sleeps"),
+            () = async { while !is_running("1000.0419") { tokio::time::sleep(Duration::from_millis(5)).await } } => {}
+            () = tokio::time::sleep(Duration::from_secs(20)) => panic!("it does not start"),
+        }
     });
+    assert!(until_gone("1000.0419"), "the tool is left");
+    let state = bench.engine().state().pop().unwrap();
+    assert_eq!((state.idle, state.at_work), (0, 0));
 }
 
 #[test]
@@ -87,17 +79,14 @@ fn a_tool_that_crashes_is_asked_again_once_and_then_its_last_words_are_the_error
         case "$line" in *bad*) echo noise >&2; echo '{"error":{"code":"internal","message":"out of luck","at":""}}' >&2; exit 3;; esac
         echo '{"ok":true}'; done"#;
     let bench = Bench::new().tool("CRASHER", script);
-    on_runtime(async {
-        let engine = bench.engine();
-        let workflow = bench.workflow(json!([{"step": "CRASHER"}]));
-        let outcome = run(&engine, &workflow, json!({"bad": 1})).await;
-        let error = failed(&outcome);
-        assert_eq!(error.code, Code::Unavailable);
-        assert!(error.message.ends_with("sh ended with status 3: out of luck"), "{error}");
-        assert_eq!(bench.pids("CRASHER"), 2, "asked twice");
-        let outcome = run(&engine, &workflow, json!({})).await;
-        assert_eq!(outcome.status, Status::Completed);
-    });
+    let workflow = bench.workflow(json!([{"step": "CRASHER"}]));
+    let outcome = bench.run(&workflow, json!({"bad": 1}));
+    let error = failed(&outcome);
+    assert_eq!(error.code, Code::Unavailable);
+    assert!(error.message.ends_with("sh ended with status 3: out of luck"), "{error}");
+    assert_eq!(bench.pids("CRASHER"), 2, "asked twice");
+    let outcome = bench.run(&workflow, json!({}));
+    assert_eq!(outcome.status, Status::Completed);
 }
 
 #[test]
@@ -105,25 +94,19 @@ fn a_crash_that_does_not_come_again_is_not_seen() {
     let script = r#"while IFS= read -r line; do
         if [ ! -e "$0.once" ]; then : > "$0.once"; exit 1; fi; echo '{"ok":true}'; done"#;
     let bench = Bench::new().tool("ONCE", script);
-    on_runtime(async {
-        let engine = bench.engine();
-        let workflow = bench.workflow(json!([{"step": "ONCE"}]));
-        assert_eq!(run(&engine, &workflow, json!({})).await.status, Status::Completed);
-        assert_eq!(engine.state().pop().unwrap().crashed, 1);
-    });
+    let workflow = bench.workflow(json!([{"step": "ONCE"}]));
+    assert_eq!(bench.run(&workflow, json!({})).status, Status::Completed);
+    assert_eq!(bench.engine().state().pop().unwrap().crashed, 1);
 }
 
 #[test]
 fn a_process_that_died_idle_is_replaced_without_a_word() {
     let bench = Bench::new().tool("ONE", r#"IFS= read -r line; echo '{"ok":true}'"#);
-    on_runtime(async {
-        let engine = bench.engine();
-        let workflow = bench.workflow(json!([{"step": "ONE"}]));
-        for _ in 0..3 {
-            assert_eq!(run(&engine, &workflow, json!({})).await.status, Status::Completed);
-            assert!(until_gone(&bench.script("ONE")));
-        }
-    });
+    let workflow = bench.workflow(json!([{"step": "ONE"}]));
+    for _ in 0..3 {
+        assert_eq!(bench.run(&workflow, json!({})).status, Status::Completed);
+        assert!(until_gone(&bench.script("ONE")));
+    }
 }
 
 /// A script that answers with the number of its request, followed by `tag`, in which `TAG` stands for the tag of the
@@ -145,15 +128,12 @@ fn what_a_tool_writes_twice_or_late_reaches_nobody() {
             r#"printf '{"n":-'; sleep 0.02; printf '1}\n'"#,
         ] {
             let bench = Bench::new().tool("DOUBLE", &counter(tag, after));
-            on_runtime(async {
-                let engine = bench.engine();
-                let workflow = bench.workflow(json!([{"step": "DOUBLE"}]));
-                for n in 0..20 {
-                    let outcome = run(&engine, &workflow, json!({"n": n})).await;
-                    let result = &value(&outcome)["results"]["DOUBLE"];
-                    assert_eq!(*result, json!({"n": n}), "{tag} {after}: {outcome:?}");
-                }
-            });
+            let workflow = bench.workflow(json!([{"step": "DOUBLE"}]));
+            for n in 0..20 {
+                let outcome = bench.run(&workflow, json!({"n": n}));
+                let result = &value(&outcome)["results"]["DOUBLE"];
+                assert_eq!(*result, json!({"n": n}), "{tag} {after}: {outcome:?}");
+            }
         }
     }
 }
@@ -161,15 +141,12 @@ fn what_a_tool_writes_twice_or_late_reaches_nobody() {
 #[test]
 fn a_tool_that_knows_no_tags_has_one_line_in_its_life() {
     let bench = Bench::new().tool("TAGS", &counter("TAG", ":")).tool("NONE", &counter("", ":"));
-    on_runtime(async {
-        let engine = bench.engine();
-        let workflow = bench.workflow(json!([{"step": "TAGS"}, {"step": "NONE"}]));
-        for n in 0..5 {
-            run(&engine, &workflow, json!({"n": n})).await;
-        }
-        let started: Vec<u64> = engine.state().iter().map(|tool| tool.started).collect();
-        assert!(started.ends_with(&[1, 5]), "{started:?}");
-    });
+    let workflow = bench.workflow(json!([{"step": "TAGS"}, {"step": "NONE"}]));
+    for n in 0..5 {
+        bench.run(&workflow, json!({"n": n}));
+    }
+    let started: Vec<u64> = bench.engine().state().iter().map(|tool| tool.started).collect();
+    assert!(started.ends_with(&[1, 5]), "{started:?}");
 }
 
 #[test]
@@ -184,84 +161,69 @@ fn answers_that_are_none() {
             "ERROR",
             r#"while read -r line; do echo '{"error":{"code":"invalid","message":"no rules","at":"/rules"}}'; done"#,
         );
-    on_runtime(async {
-        let engine = bench.engine();
-        for (tool, code, words) in [
-            ("GARBAGE", Code::Internal, "is not JSON"),
-            ("BYTES", Code::Internal, "is not UTF-8"),
-            ("HUGE", Code::TooLarge, "is longer than"),
-            ("SILENT", Code::Unavailable, "ended with status 0 without an error message"),
-            ("CLOSED", Code::Unavailable, "closed its output"),
-            ("ERROR", Code::Invalid, "no rules"),
-        ] {
-            let workflow = bench.workflow(json!([{"step": tool}]));
-            let outcome = run(&engine, &workflow, json!({})).await;
-            let error = failed(&outcome);
-            assert_eq!(error.code, code, "{tool}: {error}");
-            assert!(
-                error.message.starts_with(&format!("step {tool}: ")) && error.message.contains(words),
-                "{tool}: {error}"
-            );
-            assert_eq!(value(&outcome)["governance_summary"]["quality_scores"][tool], 0.0);
-        }
-        let error = run(&engine, &bench.workflow(json!([{"step": "ERROR"}])), json!({})).await;
-        assert_eq!(failed(&error).at.as_deref(), Some("/rules"));
-        let idle: usize = engine.state().iter().map(|tool| tool.idle).sum();
-        assert_eq!(idle, 0, "none of these is used again");
-        assert!(until_gone("1000.0420") && until_gone(&bench.script("HUGE")));
-    });
+    for (tool, code, words) in [
+        ("GARBAGE", Code::Internal, "is not JSON"),
+        ("BYTES", Code::Internal, "is not UTF-8"),
+        ("HUGE", Code::TooLarge, "is longer than"),
+        ("SILENT", Code::Unavailable, "ended with status 0 without an error message"),
+        ("CLOSED", Code::Unavailable, "closed its output"),
+        ("ERROR", Code::Invalid, "no rules"),
+    ] {
+        let workflow = bench.workflow(json!([{"step": tool}]));
+        let outcome = bench.run(&workflow, json!({}));
+        let error = failed(&outcome);
+        assert_eq!(error.code, code, "{tool}: {error}");
+        assert!(
+            error.message.starts_with(&format!("step {tool}: ")) && error.message.contains(words),
+            "{tool}: {error}"
+        );
+        assert_eq!(value(&outcome)["governance_summary"]["quality_scores"][tool], 0.0);
+    }
+    let error = bench.run(&bench.workflow(json!([{"step": "ERROR"}])), json!({}));
+    assert_eq!(failed(&error).at.as_deref(), Some("/rules"));
+    let idle: usize = bench.engine().state().iter().map(|tool| tool.idle).sum();
+    assert_eq!(idle, 0, "none of these is used again");
+    assert!(until_gone("1000.0420") && until_gone(&bench.script("HUGE")));
 }
 
 #[test]
 fn a_flood_on_standard_error_stops_nobody() {
     let script = r#"while IFS= read -r line; do yes flood | head -c 3000000 >&2; echo '{"ok":true}'; done"#;
     let bench = Bench::new().tool("FLOOD", script);
-    on_runtime(async {
-        let engine = bench.engine();
-        let workflow = bench.workflow(json!([{"step": "FLOOD"}]));
-        for _ in 0..2 {
-            assert_eq!(run(&engine, &workflow, json!({})).await.status, Status::Completed);
-        }
-    });
+    let workflow = bench.workflow(json!([{"step": "FLOOD"}]));
+    for _ in 0..2 {
+        assert_eq!(bench.run(&workflow, json!({})).status, Status::Completed);
+    }
 }
 
 #[test]
 fn a_line_longer_than_a_pipe_gets_through() {
     let bench = Bench::new().tool("ECHO", ECHO);
-    on_runtime(async {
-        let engine = bench.engine();
-        let workflow = bench.workflow(json!([{"step": "ECHO"}]));
-        let data = json!({"a": "long ".repeat(40_000)});
-        let outcome = run(&engine, &workflow, data.clone()).await;
-        assert_eq!(value(&outcome)["results"]["ECHO"]["got"], data);
-    });
+    let workflow = bench.workflow(json!([{"step": "ECHO"}]));
+    let data = json!({"a": "long ".repeat(40_000)});
+    let outcome = bench.run(&workflow, data.clone());
+    assert_eq!(value(&outcome)["results"]["ECHO"]["got"], data);
 }
 
 #[test]
 fn a_program_that_is_not_there_is_named() {
     let bench = Bench::new().protocol("LOST", Kind::Other, "/nowhere/ken-lost", &[]);
-    on_runtime(async {
-        let engine = bench.engine();
-        assert!(!engine.state().pop().unwrap().is_there);
-        let outcome = run(&engine, &bench.workflow(json!([{"step": "LOST"}])), json!({})).await;
-        let error = failed(&outcome);
-        assert_eq!(error.code, Code::Unavailable);
-        assert!(error.message.contains("/nowhere/ken-lost"), "{error}");
-    });
+    assert!(!bench.engine().state().pop().unwrap().is_there);
+    let outcome = bench.run(&bench.workflow(json!([{"step": "LOST"}])), json!({}));
+    let error = failed(&outcome);
+    assert_eq!(error.code, Code::Unavailable);
+    assert!(error.message.contains("/nowhere/ken-lost"), "{error}");
 }
 
 #[test]
 fn tools_are_given_the_variables_of_the_list_and_no_others() {
     let script = r#"read -r line; printf '{"path":%s,"secret":"%s"}\n' "${#PATH}" "$CARGO_MANIFEST_DIR""#;
     let bench = Bench::new().tool("ENV", script);
-    on_runtime(async {
-        let engine = bench.engine();
-        let outcome = run(&engine, &bench.workflow(json!([{"step": "ENV"}])), json!({})).await;
-        let result = &value(&outcome)["results"]["ENV"];
-        assert!(std::env::var_os("CARGO_MANIFEST_DIR").is_some());
-        assert_eq!(result["secret"], "");
-        assert!(result["path"].as_u64().unwrap() > 0);
-    });
+    let outcome = bench.run(&bench.workflow(json!([{"step": "ENV"}])), json!({}));
+    let result = &value(&outcome)["results"]["ENV"];
+    assert!(std::env::var_os("CARGO_MANIFEST_DIR").is_some());
+    assert_eq!(result["secret"], "");
+    assert!(result["path"].as_u64().unwrap() > 0);
 }
 
 #[test]
@@ -277,89 +239,74 @@ fn parallel_steps_overlap_as_far_as_they_may() {
         let bench = Bench::new().tool("WORK", script);
         let workflow = bench.workflow(json!([{ "parallel": steps }]));
         let settings = Settings { max_parallel: max, ..Settings::default() };
-        let data = Data::from_value(&json!({"tries": tries, "want": want})).unwrap();
-        on_runtime(async {
-            let engine = bench.engine();
-            let request = Request { settings: &settings, ..engine.request() };
-            let outcome = engine.run(&workflow, &data, request).await.unwrap();
-            let seen: Vec<&str> = outcome.results.iter().filter_map(|(_, answer)| answer.field("seen")).collect();
-            assert_eq!(seen.len(), 4, "{outcome:?}");
-            let expected = if max == 1 { "1" } else { "4" };
-            assert!(seen.iter().all(|seen| *seen == expected), "{seen:?}");
-        });
+        let request = Request { settings: &settings, ..bench.engine().request() };
+        let outcome = bench.request(&workflow, json!({"tries": tries, "want": want}), request).unwrap();
+        let seen: Vec<&str> = outcome.results.iter().filter_map(|(_, answer)| answer.field("seen")).collect();
+        let expected = if max == 1 { "1" } else { "4" };
+        assert_eq!(seen, [expected; 4], "{outcome:?}");
     }
 }
 
 #[test]
 fn conditions_templates_and_loops() {
     let bench = Bench::new().tool("ECHO", ECHO);
-    on_runtime(async {
-        let engine = bench.engine();
-        let workflow = bench.workflow(json!([
-            {"step": "ECHO", "id": "first", "input": {"n": "{{/data/n}}", "words": "n is {{/data/n}}, list\n{{/data/list}}", "gone": "{{/data/none|}}", "all": ["{{/data/none|}}", true]}},
-            {"step": "ECHO", "id": "skipped", "when": {"exists": "/data/none"}},
-            {"loop": 3, "steps": [
-                {"step": "ECHO", "id": "again", "input": {"last": "{{/results/again/got|/results/first/got/n}}"},
-                 "when": {"all": [{"compare": ["/results/first/got/n", ">", 4]}, {"not": {"equals": ["/data/n", 6]}}]}}
-            ]},
-            {"step": "ECHO", "id": "unfilled", "input": "{{/results/skipped}}"},
-            {"step": "ECHO", "id": "after"}
-        ]));
-        let outcome = run(&engine, &workflow, json!({"n": 5.0, "list": ["a", "b"]})).await;
-        let results = &value(&outcome)["results"];
-        assert_eq!(results["first"]["got"], json!({"n": 5.0, "words": "n is 5.0, list\n- a\n- b", "all": [true]}));
-        assert_eq!(results["again"]["got"], json!({"last": {"last": {"last": 5.0}}}));
-        assert_eq!(results.get("skipped"), None);
-        assert_eq!(failed(&outcome).message, "step unfilled: {{/results/skipped}} has no value");
-        assert_eq!(results.get("after"), None, "what follows a failed step does not run");
-        let six = run(&engine, &workflow, json!({"n": 6, "list": []})).await;
-        assert_eq!(value(&six)["results"].get("again"), None);
-    });
+    let workflow = bench.workflow(json!([
+        {"step": "ECHO", "id": "first", "input": {"n": "{{/data/n}}", "words": "n is {{/data/n}}, list\n{{/data/list}}", "gone": "{{/data/none|}}", "all": ["{{/data/none|}}", true]}},
+        {"step": "ECHO", "id": "skipped", "when": {"exists": "/data/none"}},
+        {"loop": 3, "steps": [
+            {"step": "ECHO", "id": "again", "input": {"last": "{{/results/again/got|/results/first/got/n}}"},
+             "when": {"all": [{"compare": ["/results/first/got/n", ">", 4]}, {"not": {"equals": ["/data/n", 6]}}]}}
+        ]},
+        {"step": "ECHO", "id": "unfilled", "input": "{{/results/skipped}}"},
+        {"step": "ECHO", "id": "after"}
+    ]));
+    let outcome = bench.run(&workflow, json!({"n": 5.0, "list": ["a", "b"]}));
+    let results = &value(&outcome)["results"];
+    assert_eq!(results["first"]["got"], json!({"n": 5.0, "words": "n is 5.0, list\n- a\n- b", "all": [true]}));
+    assert_eq!(results["again"]["got"], json!({"last": {"last": {"last": 5.0}}}));
+    assert_eq!(results.get("skipped"), None);
+    assert_eq!(failed(&outcome).message, "step unfilled: {{/results/skipped}} has no value");
+    assert_eq!(results.get("after"), None, "what follows a failed step does not run");
+    let six = bench.run(&workflow, json!({"n": 6, "list": []}));
+    assert_eq!(value(&six)["results"].get("again"), None);
 }
 
 #[test]
 fn branches_do_not_see_each_other_and_the_last_of_the_file_is_the_newest() {
     let late = r#"read -r line; case "$line" in *late*) sleep 0.3;; esac; echo "{\"rules\":[$line]}""#;
     let bench = Bench::new().tool_of("REP", Kind::Rep, late).tool_of("VVP", Kind::Vvp, ECHO);
-    on_runtime(async {
-        let engine = bench.engine();
-        let workflow = bench.workflow(json!([
-            {"parallel": [
-                {"step": "REP", "id": "r1", "input": "late"},
-                {"step": "REP", "id": "r2", "input": "soon"},
-                {"loop": 1, "steps": [
-                    {"step": "REP", "id": "wait", "input": "late too"},
-                    {"step": "VVP", "id": "inside", "input": {"soon": "{{/results/r2|}}", "own": "{{/results/wait/rules/0}}"}}
-                ]}
-            ]},
-            {"parallel": [{"step": "VVP", "id": "after"}]}
-        ]));
-        let outcome = run(&engine, &workflow, json!({})).await;
-        let results = &value(&outcome)["results"];
-        assert_eq!(results["inside"]["got"], json!({"own": "late too"}), "{outcome:?}");
-        assert_eq!(results["after"]["got"], json!({"rules": ["late too"]}), "{outcome:?}");
-        let workflow = bench.workflow(json!([
-            {"parallel": [{"step": "REP", "id": "r1", "input": "late"}, {"step": "REP", "id": "r2", "input": "soon"}]},
-            {"step": "VVP", "id": "after"}
-        ]));
-        let outcome = run(&engine, &workflow, json!({})).await;
-        assert_eq!(value(&outcome)["results"]["after"]["got"], json!({"rules": ["soon"]}), "{outcome:?}");
-    });
+    let workflow = bench.workflow(json!([
+        {"parallel": [
+            {"step": "REP", "id": "r1", "input": "late"},
+            {"step": "REP", "id": "r2", "input": "soon"},
+            {"loop": 1, "steps": [
+                {"step": "REP", "id": "wait", "input": "late too"},
+                {"step": "VVP", "id": "inside", "input": {"soon": "{{/results/r2|}}", "own": "{{/results/wait/rules/0}}"}}
+            ]}
+        ]},
+        {"parallel": [{"step": "VVP", "id": "after"}]}
+    ]));
+    let outcome = bench.run(&workflow, json!({}));
+    let results = &value(&outcome)["results"];
+    assert_eq!(results["inside"]["got"], json!({"own": "late too"}), "{outcome:?}");
+    assert_eq!(results["after"]["got"], json!({"rules": ["late too"]}), "{outcome:?}");
+    let workflow = bench.workflow(json!([
+        {"parallel": [{"step": "REP", "id": "r1", "input": "late"}, {"step": "REP", "id": "r2", "input": "soon"}]},
+        {"step": "VVP", "id": "after"}
+    ]));
+    let outcome = bench.run(&workflow, json!({}));
+    assert_eq!(value(&outcome)["results"]["after"]["got"], json!({"rules": ["soon"]}), "{outcome:?}");
 }
 
 #[test]
 fn planted_results_are_refused() {
     let bench = Bench::new().tool("ECHO", ECHO);
-    on_runtime(async {
-        let engine = bench.engine();
-        let workflow = bench.workflow(json!([{"step": "ECHO", "id": "mine"}]));
-        for name in ["mine", "ECHO", "results", "governance", "governance_summary"] {
-            let data = Data::from_value(&json!({ name: {} })).unwrap();
-            let error = engine.run(&workflow, &data, engine.request()).await.unwrap_err();
-            assert_eq!((error.code, error.at), (Code::Invalid, Some(format!("/{name}"))));
-        }
-        assert_eq!(engine.state().pop().unwrap().started, 0);
-    });
+    let workflow = bench.workflow(json!([{"step": "ECHO", "id": "mine"}]));
+    for name in ["mine", "ECHO", "results", "governance", "governance_summary"] {
+        let error = bench.request(&workflow, json!({ name: {} }), bench.engine().request()).unwrap_err();
+        assert_eq!((error.code, error.at), (Code::Invalid, Some(format!("/{name}"))));
+    }
+    assert_eq!(bench.engine().state().pop().unwrap().started, 0);
 }
 
 /// An observer that records its calls, returns `supplies` as recorded results, and fails at the first call that begins
@@ -402,56 +349,43 @@ impl Observer for RecordingObserver {
     }
 }
 
-async fn watched(
-    engine: &Engine,
-    workflow: &ken_flow::Definition,
-    settings: &Settings,
-    scribe: &RecordingObserver,
-) -> ken_flow::Outcome {
-    let request = Request { deadline: None, settings, observer: scribe };
-    let data = Data::read(r#"{"x":1}"#).unwrap();
-    engine.run(workflow, &data, request).await.unwrap()
+fn watched(bench: &Bench, workflow: &Definition, settings: &Settings, scribe: &RecordingObserver) -> Outcome {
+    bench.request(workflow, json!({"x": 1}), Request { deadline: None, settings, observer: scribe }).unwrap()
 }
 
 #[test]
 fn an_observer_gets_each_step_and_a_recorded_step_is_not_run_again() {
     let bench = Bench::new().tool("ECHO", ECHO);
-    on_runtime(async {
-        let engine = bench.engine();
-        let workflow = bench.workflow(json!([
-            {"step": "ECHO", "id": "a"},
-            {"loop": 2, "steps": [{"step": "ECHO", "id": "b", "input": {"n": "{{/results/a/got}}"}}]}
-        ]));
-        let scribe = RecordingObserver::default();
-        let whole = watched(&engine, &workflow, engine.settings(), &scribe).await;
-        let log = ["begun a 1", "ended a 1 true", "begun b 1", "ended b 1 true", "begun b 2", "ended b 2 true"];
-        assert_eq!(scribe.log(), log);
-        // After a crash, the results of the first two steps have been recorded.
-        let name = |id: &str, turn| StepName { id: id.to_owned(), turn };
-        let scribe = RecordingObserver {
-            supplies: vec![
-                (name("a", 1), ken_flow::recorded(r#"{"got":{"x":1}}"#.to_owned())),
-                (name("b", 1), ken_flow::recorded("{}".to_owned())),
-            ],
-            ..RecordingObserver::default()
-        };
-        let resumed = watched(&engine, &workflow, engine.settings(), &scribe).await;
-        assert_eq!(scribe.log(), ["begun b 2", "ended b 2 true"]);
-        assert_eq!(value(&resumed)["results"], value(&whole)["results"]);
-    });
+    let workflow = bench.workflow(json!([
+        {"step": "ECHO", "id": "a"},
+        {"loop": 2, "steps": [{"step": "ECHO", "id": "b", "input": {"n": "{{/results/a/got}}"}}]}
+    ]));
+    let scribe = RecordingObserver::default();
+    let whole = watched(&bench, &workflow, bench.engine().settings(), &scribe);
+    let log = ["begun a 1", "ended a 1 true", "begun b 1", "ended b 1 true", "begun b 2", "ended b 2 true"];
+    assert_eq!(scribe.log(), log);
+    // After a crash, the results of the first two steps have been recorded.
+    let name = |id: &str, turn| StepName { id: id.to_owned(), turn };
+    let scribe = RecordingObserver {
+        supplies: vec![
+            (name("a", 1), ken_flow::recorded(r#"{"got":{"x":1}}"#.to_owned())),
+            (name("b", 1), ken_flow::recorded("{}".to_owned())),
+        ],
+        ..RecordingObserver::default()
+    };
+    let resumed = watched(&bench, &workflow, bench.engine().settings(), &scribe);
+    assert_eq!(scribe.log(), ["begun b 2", "ended b 2 true"]);
+    assert_eq!(value(&resumed)["results"], value(&whole)["results"]);
 }
 
 #[test]
 fn what_the_observer_cannot_write_down_does_not_happen() {
     let bench = Bench::new().tool("ECHO", ECHO);
-    on_runtime(async {
-        let engine = bench.engine();
-        let workflow = bench.workflow(json!([{"step": "ECHO", "id": "a"}, {"step": "ECHO", "id": "b"}]));
-        let scribe = RecordingObserver { refuses: Some("begun b"), ..RecordingObserver::default() };
-        let outcome = watched(&engine, &workflow, engine.settings(), &scribe).await;
-        assert_eq!(failed(&outcome).message, "the disk is full");
-        assert_eq!(scribe.log(), ["begun a 1", "ended a 1 true", "begun b 1"]);
-    });
+    let workflow = bench.workflow(json!([{"step": "ECHO", "id": "a"}, {"step": "ECHO", "id": "b"}]));
+    let scribe = RecordingObserver { refuses: Some("begun b"), ..RecordingObserver::default() };
+    let outcome = watched(&bench, &workflow, bench.engine().settings(), &scribe);
+    assert_eq!(failed(&outcome).message, "the disk is full");
+    assert_eq!(scribe.log(), ["begun a 1", "ended a 1 true", "begun b 1"]);
 }
 
 /// States a fact and also denies it, unless its input contains the issues.
@@ -468,35 +402,32 @@ fn governed(requires_coherence: bool) -> Settings {
 #[test]
 fn results_that_do_not_agree_are_tried_again_with_the_issues_and_then_abort() {
     let bench = Bench::new().tool_of("REP", Kind::Rep, CONTRADICTS_ITSELF);
-    on_runtime(async {
-        let engine = bench.engine();
-        let learns = bench.workflow(json!([{"step": "REP", "input": {"learns": 1, "issues": "{{/issues|}}"}}]));
-        let scribe = RecordingObserver::default();
-        let outcome = watched(&engine, &learns, &governed(true), &scribe).await;
-        assert_eq!(outcome.status, Status::Completed, "{outcome:?}");
-        assert!(outcome.governance_summary.is_coherent);
-        assert_eq!(outcome.governance_summary.actions, ["retried REP with 1 issue found"]);
+    let learns = bench.workflow(json!([{"step": "REP", "input": {"learns": 1, "issues": "{{/issues|}}"}}]));
+    let scribe = RecordingObserver::default();
+    let outcome = watched(&bench, &learns, &governed(true), &scribe);
+    assert_eq!(outcome.status, Status::Completed, "{outcome:?}");
+    assert!(outcome.governance_summary.is_coherent);
+    assert_eq!(outcome.governance_summary.actions, ["retried REP with 1 issue found"]);
 
-        let stubborn = bench.workflow(json!([{"step": "REP"}]));
-        let scribe = RecordingObserver::default();
-        let outcome = watched(&engine, &stubborn, &governed(true), &scribe).await;
-        assert_eq!(outcome.status, Status::Aborted);
-        let error = outcome.error.as_ref().unwrap();
-        assert!(error.message.contains("REP says \"it is so\", but REP says \"it is not so\""), "{error}");
-        assert!(outcome.results.get("REP").is_some(), "partial results are kept");
-        let events: Vec<String> =
-            scribe.log().into_iter().filter(|line| !line.contains(' ') && !line.contains("quality")).collect();
-        assert_eq!(
-            events,
-            [
-                "governance_incoherence_detected",
-                "recovery_decision",
-                "governance_incoherence_detected",
-                "recovery_decision",
-                "governance_abort"
-            ]
-        );
-    });
+    let stubborn = bench.workflow(json!([{"step": "REP"}]));
+    let scribe = RecordingObserver::default();
+    let outcome = watched(&bench, &stubborn, &governed(true), &scribe);
+    assert_eq!(outcome.status, Status::Aborted);
+    let error = outcome.error.as_ref().unwrap();
+    assert!(error.message.contains("REP says \"it is so\", but REP says \"it is not so\""), "{error}");
+    assert!(outcome.results.get("REP").is_some(), "partial results are kept");
+    let events: Vec<String> =
+        scribe.log().into_iter().filter(|line| !line.contains(' ') && !line.contains("quality")).collect();
+    assert_eq!(
+        events,
+        [
+            "governance_incoherence_detected",
+            "recovery_decision",
+            "governance_incoherence_detected",
+            "recovery_decision",
+            "governance_abort"
+        ]
+    );
 }
 
 /// The names of the steps that were executed, with their turns.
@@ -524,45 +455,37 @@ fn disagreeing() -> Bench {
 #[test]
 fn only_the_step_that_brings_an_issue_in_runs_once_more() {
     let bench = disagreeing();
-    on_runtime(async {
-        let engine = bench.engine();
-        let run = async |items: serde_json::Value| {
-            let scribe = RecordingObserver::default();
-            let outcome = watched(&engine, &bench.workflow(items), &governed(true), &scribe).await;
-            (outcome, executed(&scribe))
-        };
-        let (outcome, steps) = run(json!([
-            {"step": "SAYS"}, {"step": "ECHO", "id": "before"}, {"step": "LEARNS"}, {"step": "ECHO", "id": "after"}
-        ]))
-        .await;
-        assert_eq!((outcome.status, outcome.error), (Status::Completed, None));
-        assert_eq!(steps, ["SAYS 1", "before 1", "LEARNS 1", "LEARNS 2", "after 1"]);
-        assert!(outcome.governance_summary.is_coherent);
+    let run = |items: serde_json::Value| {
+        let scribe = RecordingObserver::default();
+        let outcome = watched(&bench, &bench.workflow(items), &governed(true), &scribe);
+        (outcome, executed(&scribe))
+    };
+    let (outcome, steps) = run(json!([
+        {"step": "SAYS"}, {"step": "ECHO", "id": "before"}, {"step": "LEARNS"}, {"step": "ECHO", "id": "after"}
+    ]));
+    assert_eq!((outcome.status, outcome.error), (Status::Completed, None));
+    assert_eq!(steps, ["SAYS 1", "before 1", "LEARNS 1", "LEARNS 2", "after 1"]);
+    assert!(outcome.governance_summary.is_coherent);
 
-        // In parallel, neither step sees the result of the other. The second one in the file is the one that is
-        // repeated.
-        let (outcome, steps) = run(json!([
-            {"parallel": [{"step": "SAYS"}, {"step": "LEARNS"}]}, {"step": "ECHO", "id": "after"}
-        ]))
-        .await;
-        assert_eq!((outcome.status, outcome.error), (Status::Completed, None));
-        assert_eq!(steps.iter().filter(|step| *step == "LEARNS 2").count(), 1);
-        assert_eq!(steps.len(), 4, "{steps:?}");
+    // In parallel, neither step sees the result of the other. The second one in the file is the one that is
+    // repeated.
+    let (outcome, steps) = run(json!([
+        {"parallel": [{"step": "SAYS"}, {"step": "LEARNS"}]}, {"step": "ECHO", "id": "after"}
+    ]));
+    assert_eq!((outcome.status, outcome.error), (Status::Completed, None));
+    assert_eq!(steps.iter().filter(|step| *step == "LEARNS 2").count(), 1);
+    assert_eq!(steps.len(), 4, "{steps:?}");
 
-        // A run that is aborted keeps its results so far, and the following steps do not run.
-        let (outcome, steps) = run(json!([
-            {"step": "SAYS"}, {"step": "DENIES"}, {"step": "ECHO", "id": "after"}
-        ]))
-        .await;
-        assert_eq!(outcome.status, Status::Aborted);
-        assert_eq!(steps, ["SAYS 1", "DENIES 1", "DENIES 2"]);
-        assert!(outcome.results.get("SAYS").is_some() && outcome.results.get("DENIES").is_some());
-        assert!(!outcome.governance_summary.is_coherent);
-        assert_eq!(
-            outcome.governance_summary.actions,
-            ["retried DENIES with 1 issue found", "aborted: after one retry the results of DENIES still disagree"]
-        );
-    });
+    // A run that is aborted keeps its results so far, and the following steps do not run.
+    let (outcome, steps) = run(json!([{"step": "SAYS"}, {"step": "DENIES"}, {"step": "ECHO", "id": "after"}]));
+    assert_eq!(outcome.status, Status::Aborted);
+    assert_eq!(steps, ["SAYS 1", "DENIES 1", "DENIES 2"]);
+    assert!(outcome.results.get("SAYS").is_some() && outcome.results.get("DENIES").is_some());
+    assert!(!outcome.governance_summary.is_coherent);
+    assert_eq!(
+        outcome.governance_summary.actions,
+        ["retried DENIES with 1 issue found", "aborted: after one retry the results of DENIES still disagree"]
+    );
 }
 
 /// A branch of a parallel group does not judge what is judged when the group has ended, and a run has one retry in all.
@@ -571,22 +494,19 @@ fn a_run_has_one_retry_and_one_abort() {
     let bench = disagreeing();
     let both = json!({"loop": 1, "steps": [{"step": "SAYS"}, {"step": "DENIES"}]});
     let nested = json!({"parallel": [{"parallel": [both.clone(), {"step": "ECHO", "id": "c"}]}, {"step": "ECHO"}]});
-    on_runtime(async {
-        let engine = bench.engine();
-        for (items, expected) in [
-            (json!([{"parallel": [both, {"step": "ECHO"}]}]), "DENIES 2"),
-            (json!([nested]), "DENIES 2"),
-            (json!([{"step": "SAYS"}, {"step": "LEARNS"}, {"step": "DENIES"}]), "DENIES 1"),
-        ] {
-            let scribe = RecordingObserver::default();
-            let outcome = watched(&engine, &bench.workflow(items), &governed(true), &scribe).await;
-            assert_eq!(outcome.status, Status::Aborted);
-            assert_eq!(executed(&scribe).last().map(String::as_str), Some(expected));
-            let count = |event: &str| scribe.log().iter().filter(|line| *line == event).count();
-            assert_eq!((count("recovery_decision"), count("governance_abort")), (2, 1), "{:?}", scribe.log());
-            assert_eq!(outcome.governance_summary.actions.len(), 2, "{:?}", outcome.governance_summary.actions);
-        }
-    });
+    for (items, expected) in [
+        (json!([{"parallel": [both, {"step": "ECHO"}]}]), "DENIES 2"),
+        (json!([nested]), "DENIES 2"),
+        (json!([{"step": "SAYS"}, {"step": "LEARNS"}, {"step": "DENIES"}]), "DENIES 1"),
+    ] {
+        let scribe = RecordingObserver::default();
+        let outcome = watched(&bench, &bench.workflow(items), &governed(true), &scribe);
+        assert_eq!(outcome.status, Status::Aborted);
+        assert_eq!(executed(&scribe).last().map(String::as_str), Some(expected));
+        let count = |event: &str| scribe.log().iter().filter(|line| *line == event).count();
+        assert_eq!((count("recovery_decision"), count("governance_abort")), (2, 1), "{:?}", scribe.log());
+        assert_eq!(outcome.governance_summary.actions.len(), 2, "{:?}", outcome.governance_summary.actions);
+    }
 }
 
 /// The time limit of a step begins when the step has its place; the wait for the place has its own limit.
@@ -594,83 +514,68 @@ fn a_run_has_one_retry_and_one_abort() {
 fn the_wait_for_a_place_and_the_time_of_a_step_are_limited_apart() {
     let slow = Bench::new().tool("SLOW", "while read -r line; do sleep 3; echo '{}'; done");
     let two = json!([{"parallel": [{"step": "SLOW", "id": "a"}, {"step": "SLOW", "id": "b"}]}]);
-    let run = async |queue: u64| {
+    let run = |queue: u64| {
         let settings = Settings {
             timeout: Duration::from_secs(5),
             queue_timeout: Duration::from_millis(queue),
             max_parallel: 1,
             ..Settings::default()
         };
-        watched(&slow.engine(), &slow.workflow(two.clone()), &settings, &RecordingObserver::default()).await
+        watched(&slow, &slow.workflow(two.clone()), &settings, &RecordingObserver::default())
     };
-    on_runtime(async {
-        // The second step needs 6 s from the start of the run, and 3 s from the moment at which it has its place.
-        assert_eq!(run(30_000).await.status, Status::Completed);
-        let late = run(100).await;
-        let message = &failed(&late).message;
-        assert!(message.contains("no place among the steps that run in parallel within 100 ms"), "{message}");
-    });
+    // The second step needs 6 s from the start of the run, and 3 s from the moment at which it has its place.
+    assert_eq!(run(30_000).status, Status::Completed);
+    let late = run(100);
+    let message = &failed(&late).message;
+    assert!(message.contains("no place among the steps that run in parallel within 100 ms"), "{message}");
 }
 
 #[test]
 fn without_the_need_to_agree_there_is_a_warning_and_without_governance_nothing() {
     let bench = Bench::new().tool_of("REP", Kind::Rep, CONTRADICTS_ITSELF);
-    on_runtime(async {
-        let engine = bench.engine();
-        let workflow = bench.workflow(json!([{"step": "REP"}]));
-        let outcome = watched(&engine, &workflow, &governed(false), &RecordingObserver::default()).await;
-        assert_eq!(outcome.status, Status::Completed);
-        let summary = &outcome.governance_summary;
-        assert!(!summary.is_coherent);
-        assert_eq!((summary.warnings.len(), summary.actions.len()), (2, 0), "{summary:?}");
-        let mut off = governed(true);
-        off.governance.is_enabled = false;
-        let outcome = watched(&engine, &workflow, &off, &RecordingObserver::default()).await;
-        assert_eq!(
-            value(&outcome)["governance_summary"],
-            json!({"quality_scores": {}, "is_coherent": true, "coherence": null, "warnings": [], "actions": []})
-        );
-    });
+    let workflow = bench.workflow(json!([{"step": "REP"}]));
+    let outcome = watched(&bench, &workflow, &governed(false), &RecordingObserver::default());
+    assert_eq!(outcome.status, Status::Completed);
+    let summary = &outcome.governance_summary;
+    assert!(!summary.is_coherent);
+    assert_eq!((summary.warnings.len(), summary.actions.len()), (2, 0), "{summary:?}");
+    let mut off = governed(true);
+    off.governance.is_enabled = false;
+    let outcome = watched(&bench, &workflow, &off, &RecordingObserver::default());
+    assert_eq!(
+        value(&outcome)["governance_summary"],
+        json!({"quality_scores": {}, "is_coherent": true, "coherence": null, "warnings": [], "actions": []})
+    );
 }
 
 #[test]
 fn low_quality_is_an_event() {
     let bench = Bench::new().tool_of("ESL", Kind::Esl, "read -r line; echo '{}'");
-    on_runtime(async {
-        let engine = bench.engine();
-        let scribe = RecordingObserver::default();
-        let workflow = bench.workflow(json!([{"step": "ESL", "input": {"user_input": "x"}}]));
-        let outcome = watched(&engine, &workflow, engine.settings(), &scribe).await;
-        assert_eq!(outcome.governance_summary.quality_scores, [("ESL".to_owned(), 0.0)]);
-        assert_eq!(scribe.log().last().unwrap(), "governance_low_quality");
-    });
+    let scribe = RecordingObserver::default();
+    let workflow = bench.workflow(json!([{"step": "ESL", "input": {"user_input": "x"}}]));
+    let outcome = watched(&bench, &workflow, bench.engine().settings(), &scribe);
+    assert_eq!(outcome.governance_summary.quality_scores, [("ESL".to_owned(), 0.0)]);
+    assert_eq!(scribe.log().last().unwrap(), "governance_low_quality");
 }
 
 #[test]
 fn side_by_side_every_request_gets_its_own_answer() {
     let bench = Bench::new().tool("ECHO", ECHO);
-    on_runtime(async {
-        let engine = std::sync::Arc::new(bench.engine());
-        let workflow = std::sync::Arc::new(bench.workflow(json!([
-            {"step": "ECHO", "id": "a"},
-            {"parallel": [{"step": "ECHO", "id": "b"}, {"step": "ECHO", "id": "c", "input": "{{/results/a}}"}]}
-        ])));
-        let client = |n: usize| {
-            let (engine, workflow) = (engine.clone(), workflow.clone());
-            tokio::spawn(async move {
-                for round in 0..10 {
-                    let data = json!({"client": n, "round": round, "text": "x".repeat(n * 200)});
-                    let outcome = value(&run(&engine, &workflow, data.clone()).await);
-                    let got = json!({"got": data});
-                    assert_eq!(outcome["results"], json!({"a": got, "b": got, "c": {"got": got}}), "{outcome}");
-                }
-            })
-        };
-        let clients: Vec<_> = (0..32).map(client).collect();
-        for client in clients {
-            client.await.unwrap();
+    let engine = bench.engine();
+    let workflow = bench.workflow(json!([
+        {"step": "ECHO", "id": "a"},
+        {"parallel": [{"step": "ECHO", "id": "b"}, {"step": "ECHO", "id": "c", "input": "{{/results/a}}"}]}
+    ]));
+    let client = async |n: usize| {
+        for round in 0..10 {
+            let got = json!({"client": n, "round": round, "text": "x".repeat(n * 200)});
+            let data = Data::from_value(&got).unwrap();
+            let outcome = value(&engine.run(&workflow, &data, engine.request()).await.unwrap());
+            let got = json!({"got": got});
+            assert_eq!(outcome["results"], json!({"a": got, "b": got, "c": {"got": got}}), "{outcome}");
         }
-        let state = engine.state().pop().unwrap();
-        assert!(state.idle <= 16 && state.at_work == 0, "{state:?}");
-    });
+    };
+    bench.runtime.block_on(futures_util::future::join_all((0..32).map(client)));
+    let state = bench.engine().state().pop().unwrap();
+    assert!(state.idle <= 16 && state.at_work == 0, "{state:?}");
 }

@@ -7,7 +7,8 @@ use ken_types::ops::store::{KnowledgePut, KnowledgeSearch, PutKnowledge, Search}
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::{Builtin, Parts, arguments, fenced, reader, result, store, tool};
+use super::{Builtin, Parts, fenced, result, store, tool};
+use crate::names::KNOWLEDGE_SEARCH;
 use crate::passage::{origin, passage, place};
 use crate::ports::Caller;
 
@@ -16,14 +17,15 @@ const MAX_ENTRIES: u32 = 10;
 
 pub(super) fn tools() -> Vec<Builtin> {
     vec![
-        reader(
-            "knowledge_search",
+        tool(
+            KNOWLEDGE_SEARCH,
             "Search the knowledge base. Gives entries with number, id, title, source, text and score, best first. Name the number \
              of each entry that an answer uses in brackets, as in [3].",
             search_properties(),
             &["query"],
-            |parts, caller, given| Box::pin(search(parts, caller, given)),
-        ),
+            search,
+        )
+        .reading(),
         // Idempotent, because the id of an entry is derived from its content.
         tool(
             "knowledge_add",
@@ -37,12 +39,11 @@ pub(super) fn tools() -> Vec<Builtin> {
                           "description": "Who finds it: this person everywhere (the default), or this conversation only"},
             }),
             &["title", "content"],
-            |parts, caller, given| Box::pin(add(parts, caller, given)),
+            add,
         ),
     ]
 }
 
-/// The schema of a search's arguments.
 pub(super) fn search_properties() -> Value {
     json!({
         "query": {"type": "string", "minLength": 1, "description": "The words to look for"},
@@ -54,7 +55,6 @@ pub(super) fn search_properties() -> Value {
 #[serde(deny_unknown_fields)]
 pub(super) struct SearchArgs {
     pub(super) query: String,
-    #[serde(default)]
     limit: Option<u32>,
 }
 
@@ -71,14 +71,10 @@ impl SearchArgs {
     }
 }
 
-async fn search(parts: Parts, caller: Caller, given: Value) -> Result<ToolResult, String> {
-    let args: SearchArgs = arguments(given)?;
+async fn search(parts: Parts, caller: Caller, args: SearchArgs) -> Result<ToolResult, String> {
     let mut query = args.search(&caller);
     let embedded = parts.embedding.query(&args.query).await;
-    let note = embedded
-        .as_ref()
-        .err()
-        .map(|error| format!("The search was made by words alone, as no vector could be made: {}", error.message));
+    let unmade = embedded.as_ref().err().map(|error| error.message.clone());
     query.vector = embedded.unwrap_or_default();
     let found = store::<KnowledgeSearch>(&parts, &query).await?.found;
     let count = u32::try_from(found.len()).unwrap_or_default();
@@ -96,8 +92,8 @@ async fn search(parts: Parts, caller: Caller, given: Value) -> Result<ToolResult
         })
     });
     let mut shown = json!({ "entries": entries.collect::<Vec<_>>() });
-    if let (Some(note), Some(fields)) = (note, shown.as_object_mut()) {
-        fields.insert("note".to_owned(), note.into());
+    if let Some(why) = unmade {
+        shown["note"] = json!(format!("The search was made by words alone, as no vector could be made: {why}"));
     }
     let outside = found.iter().flat_map(|found| found.entry.outside.iter().cloned()).collect();
     Ok(fenced(&caller, "what the search of the knowledge base has found", shown, outside))
@@ -124,8 +120,7 @@ enum Scope {
 
 /// Only people can add global entries. Otherwise a text that a model has read in one conversation could reach all
 /// others.
-async fn add(parts: Parts, caller: Caller, given: Value) -> Result<ToolResult, String> {
-    let entry: Entry = arguments(given)?;
+async fn add(parts: Parts, caller: Caller, entry: Entry) -> Result<ToolResult, String> {
     let Some(scope) = caller.claim.scope.clone() else {
         return Err("This conversation belongs to no person, and an entry for everybody is added by a person: \
                     `ken knowledge add`."

@@ -2,25 +2,19 @@
 
 use ken_types::event::ToolResult;
 use ken_types::ops::store::{MemorySearch, Search};
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::knowledge::{SearchArgs, search_properties};
-use super::{Builtin, Parts, arguments, fenced, reader, store};
+use super::{Builtin, Parts, fenced, store, tool};
 use crate::passage::passage;
 use crate::ports::Caller;
 
 pub(super) fn tools() -> Vec<Builtin> {
-    vec![reader(
-        "memory_search",
-        "Search past conversations with the same person. Gives questions with their answers, best first.",
-        search_properties(),
-        &["query"],
-        |parts, caller, given| Box::pin(search(parts, caller, given)),
-    )]
+    let about = "Search past conversations with the same person. Gives questions with their answers, best first.";
+    vec![tool("memory_search", about, search_properties(), &["query"], search).reading()]
 }
 
-async fn search(parts: Parts, caller: Caller, given: Value) -> Result<ToolResult, String> {
-    let args: SearchArgs = arguments(given)?;
+async fn search(parts: Parts, caller: Caller, args: SearchArgs) -> Result<ToolResult, String> {
     let Some(scope) = &caller.claim.scope else {
         return Err("This conversation belongs to no person, so there is nothing to remember.".to_owned());
     };

@@ -8,6 +8,7 @@ mod output;
 mod schedules;
 mod skill;
 
+use std::future::ready;
 use std::sync::Arc;
 
 use ken_claims::call_until_answered;
@@ -35,7 +36,7 @@ pub(crate) struct Parts {
 }
 
 /// Runs a tool for a caller with these arguments. The model is shown the error.
-type Run = fn(Parts, Caller, Value) -> Pending<'static, Result<ToolResult, String>>;
+type Run = dyn Fn(Parts, Caller, Value) -> Pending<'static, Result<ToolResult, String>> + Send + Sync;
 
 pub(crate) struct Builtin {
     pub(crate) spec: ToolSpec,
@@ -45,10 +46,19 @@ pub(crate) struct Builtin {
     pub(crate) idempotent: bool,
     /// Whether a call changes nothing, and reads nothing that its turn has recorded, so that it need not wait until that is on disk.
     pub(crate) only_reads: bool,
-    run: Run,
+    run: Box<Run>,
 }
 
-/// All built-in tools.
+impl Builtin {
+    fn reading(self) -> Builtin {
+        Builtin { only_reads: true, ..self }
+    }
+
+    fn not_repeated(self) -> Builtin {
+        Builtin { idempotent: false, ..self }
+    }
+}
+
 pub(crate) struct Builtins {
     parts: Parts,
     tools: Vec<Builtin>,
@@ -70,7 +80,6 @@ impl Builtins {
         self.tools.iter().filter(for_it).map(|tool| &tool.spec)
     }
 
-    /// Runs one of these tools until it ends.
     pub(crate) fn call(
         &self,
         tool: &Builtin,
@@ -80,13 +89,18 @@ impl Builtins {
         if tool.agents.contains(&caller.agent.as_str()) {
             return (tool.run)(self.parts.clone(), caller, arguments);
         }
-        let refused = format!("The tool {} is not for {}.", tool.spec.name, caller.agent);
-        Box::pin(std::future::ready(Err(refused)))
+        Box::pin(ready(Err(format!("The tool {} is not for {}.", tool.spec.name, caller.agent))))
     }
 }
 
-/// Creates an idempotent tool for every agent. It accepts no arguments other than `properties`.
-fn tool(name: &str, description: &str, properties: Value, required: &[&str], run: Run) -> Builtin {
+/// Creates an idempotent tool for every agent. It accepts no arguments other than `properties`, and `run` gets them parsed.
+fn tool<A: DeserializeOwned + 'static, F: Future<Output = Result<ToolResult, String>> + Send + 'static>(
+    name: &str,
+    description: &str,
+    properties: Value,
+    required: &[&str],
+    run: fn(Parts, Caller, A) -> F,
+) -> Builtin {
     let parameters = json!({
         "type": "object",
         "properties": properties,
@@ -102,22 +116,17 @@ fn tool(name: &str, description: &str, properties: Value, required: &[&str], run
         agents: &[ORCHESTRATOR, RESEARCH_WORKER, CODING_WORKER],
         idempotent: true,
         only_reads: false,
-        run,
+        run: Box::new(move |parts, caller, given| match arguments(given) {
+            Ok(arguments) => Box::pin(run(parts, caller, arguments)),
+            Err(why) => Box::pin(ready(Err(why))),
+        }),
     }
 }
 
-/// Creates a tool that changes nothing, and reads nothing that its turn has recorded.
-fn reader(name: &str, description: &str, properties: Value, required: &[&str], run: Run) -> Builtin {
-    Builtin { only_reads: true, ..tool(name, description, properties, required, run) }
-}
-
 /// Parses the arguments of a tool. An error names the field.
-fn arguments<T: DeserializeOwned>(arguments: Value) -> Result<T, String> {
-    let arguments = match arguments {
-        Value::Null => Value::Object(serde_json::Map::new()),
-        given => given,
-    };
-    serde_json::from_value(arguments).map_err(|error| format!("The arguments are not as described: {error}."))
+fn arguments<T: DeserializeOwned>(given: Value) -> Result<T, String> {
+    let given = if given.is_null() { json!({}) } else { given };
+    serde_json::from_value(given).map_err(|error| format!("The arguments are not as described: {error}."))
 }
 
 /// Returns a result as JSON. The model gets it as text.

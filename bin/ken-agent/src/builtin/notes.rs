@@ -7,7 +7,7 @@ use ken_types::ops::store::{ListNotes, Note, NoteKind, NotesList, NotesPut, PutN
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::{Builtin, Parts, arguments, fenced, reader, result, store, tool};
+use super::{Builtin, Parts, fenced, result, store, tool};
 use crate::ports::Caller;
 
 /// The name of the checklist if a call gives none.
@@ -30,29 +30,18 @@ pub(super) fn tools() -> Vec<Builtin> {
              for work of several steps, and mark each step when it is done.",
             json!({"list": name, "items": {"type": "array", "items": item, "maxItems": MAX_ITEMS}}),
             &["items"],
-            |parts, caller, given| Box::pin(write_list(parts, caller, given)),
+            write_list,
         ),
-        reader(
-            "todo_read",
-            "Read the checklists of this conversation.",
-            json!({"list": name}),
-            &[],
-            |parts, caller, given| Box::pin(read_lists(parts, caller, given)),
-        ),
+        tool("todo_read", "Read the checklists of this conversation.", json!({"list": name}), &[], read_lists)
+            .reading(),
         tool(
             "note_write",
             "Write a note of this conversation, in place of the one of the same name; an empty text deletes it.",
             json!({"name": name, "text": {"type": "string"}}),
             &["name", "text"],
-            |parts, caller, given| Box::pin(write_note(parts, caller, given)),
+            write_note,
         ),
-        reader(
-            "note_read",
-            "Read the notes of this conversation.",
-            json!({"name": name}),
-            &[],
-            |parts, caller, given| Box::pin(read_notes(parts, caller, given)),
-        ),
+        tool("note_read", "Read the notes of this conversation.", json!({"name": name}), &[], read_notes).reading(),
     ]
 }
 
@@ -76,13 +65,11 @@ enum Status {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Checklist {
-    #[serde(default)]
     list: Option<String>,
     items: Vec<Item>,
 }
 
-async fn write_list(parts: Parts, caller: Caller, given: Value) -> Result<ToolResult, String> {
-    let checklist: Checklist = arguments(given)?;
+async fn write_list(parts: Parts, caller: Caller, checklist: Checklist) -> Result<ToolResult, String> {
     if checklist.items.len() > MAX_ITEMS {
         return Err(format!("A checklist has at most {MAX_ITEMS} items."));
     }
@@ -93,20 +80,17 @@ async fn write_list(parts: Parts, caller: Caller, given: Value) -> Result<ToolRe
     };
     let name = checklist.list.unwrap_or_else(|| LIST.to_owned());
     put(&parts, &caller, NoteKind::Checklist, &name, body).await?;
-    let left = |status: &Status| !matches!(status, Status::Done);
-    let open = checklist.items.iter().filter(|item| left(&item.status)).count();
+    let open = checklist.items.iter().filter(|item| !matches!(item.status, Status::Done)).count();
     Ok(result(json!({"list": name, "items": checklist.items.len(), "open": open})))
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct ListArgs {
-    #[serde(default)]
     list: Option<String>,
 }
 
-async fn read_lists(parts: Parts, caller: Caller, given: Value) -> Result<ToolResult, String> {
-    let which: ListArgs = arguments(given)?;
+async fn read_lists(parts: Parts, caller: Caller, which: ListArgs) -> Result<ToolResult, String> {
     let lists = list(&parts, &caller, NoteKind::Checklist, which.list.as_deref()).await?;
     let shown = lists.iter().map(|list| {
         let items: Value = serde_json::from_str(&list.body).unwrap_or_default();
@@ -123,8 +107,7 @@ struct NoteArgs {
     text: String,
 }
 
-async fn write_note(parts: Parts, caller: Caller, given: Value) -> Result<ToolResult, String> {
-    let note: NoteArgs = arguments(given)?;
+async fn write_note(parts: Parts, caller: Caller, note: NoteArgs) -> Result<ToolResult, String> {
     put(&parts, &caller, NoteKind::Note, &note.name, note.text).await?;
     Ok(result(json!({ "name": note.name })))
 }
@@ -132,12 +115,10 @@ async fn write_note(parts: Parts, caller: Caller, given: Value) -> Result<ToolRe
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct NoteName {
-    #[serde(default)]
     name: Option<String>,
 }
 
-async fn read_notes(parts: Parts, caller: Caller, given: Value) -> Result<ToolResult, String> {
-    let which: NoteName = arguments(given)?;
+async fn read_notes(parts: Parts, caller: Caller, which: NoteName) -> Result<ToolResult, String> {
     let notes = list(&parts, &caller, NoteKind::Note, which.name.as_deref()).await?;
     let shown = notes.iter().map(|note| json!({"name": note.name, "text": note.body, "updatedAt": note.updated_at}));
     let shown = json!({ "notes": shown.collect::<Vec<_>>() });

@@ -5,9 +5,9 @@ use ken_types::event::{Block, OUTPUT_ID, READ_OUTPUT, ToolResult};
 use ken_types::fence::fence_as;
 use ken_types::ops::blobs::{GetOutput, OutputsGet};
 use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::json;
 
-use super::{Builtin, Parts, arguments, store, tool};
+use super::{Builtin, Parts, store, tool};
 use crate::ports::Caller;
 
 /// The size of a part in bytes, which is both the default and the maximum.
@@ -15,7 +15,7 @@ const PART: u32 = 16 * 1024;
 const MAX_PART: u32 = 32 * 1024;
 
 pub(super) fn tools() -> Vec<Builtin> {
-    // Not a `reader`: the output is found by the event of the call that had it, which has to be on disk by then.
+    // Not `reading`: the output is found by the event of the call that had it, which has to be on disk by then.
     vec![tool(
         READ_OUTPUT,
         "Read a part of the whole output of a tool, when its result shows only the beginning and the end.",
@@ -27,7 +27,7 @@ pub(super) fn tools() -> Vec<Builtin> {
                       "description": format!("The bytes of the part; {PART} unless given")},
         }),
         &["output"],
-        |parts, caller, given| Box::pin(read(parts, caller, given)),
+        read,
     )]
 }
 
@@ -37,12 +37,10 @@ struct ReadArgs {
     output: String,
     #[serde(default)]
     offset: u64,
-    #[serde(default)]
     limit: Option<u32>,
 }
 
-async fn read(parts: Parts, caller: Caller, given: Value) -> Result<ToolResult, String> {
-    let wanted: ReadArgs = arguments(given)?;
+async fn read(parts: Parts, caller: Caller, wanted: ReadArgs) -> Result<ToolResult, String> {
     let get = GetOutput {
         instance: caller.claim.instance.clone(),
         id: wanted.output,
@@ -74,14 +72,7 @@ fn whole_characters(bytes: &[u8]) -> (usize, &str) {
     let is_inner = |byte: &&u8| **byte & 0b1100_0000 == 0b1000_0000;
     let skipped = bytes.iter().take(3).take_while(is_inner).count();
     let rest = bytes.get(skipped..).unwrap_or_default();
-    let text = match std::str::from_utf8(rest) {
-        Ok(text) => text,
-        Err(error) => {
-            let whole = rest.get(..error.valid_up_to()).unwrap_or_default();
-            std::str::from_utf8(whole).unwrap_or_default()
-        }
-    };
-    (skipped, text)
+    (skipped, rest.utf8_chunks().next().map_or("", |chunk| chunk.valid()))
 }
 
 #[cfg(test)]

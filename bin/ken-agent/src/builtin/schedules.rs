@@ -14,7 +14,7 @@ use ken_types::ops::store::Scope;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::{Builtin, Parts, Run, arguments, refused, result};
+use super::{Builtin, Parts, refused, result, tool};
 use crate::clock;
 use crate::names::ORCHESTRATOR;
 use crate::ports::Caller;
@@ -24,19 +24,10 @@ const CALL_TIMEOUT: Duration = Duration::from_secs(10);
 /// The connector of scheduled turns.
 const SCHEDULED: &str = "schedule";
 
-/// The only one of these tools that changes nothing.
-const LIST: &str = "schedule_list";
-
 pub(super) fn tools() -> Vec<Builtin> {
-    let tool = |name: &str, description: &str, properties, required: &[&str], idempotent, run: Run| Builtin {
-        agents: &[ORCHESTRATOR],
-        idempotent,
-        only_reads: name == LIST,
-        ..super::tool(name, description, properties, required, run)
-    };
     let slug = json!({"type": "string", "pattern": "^[a-z0-9][a-z0-9-]{0,63}$", "description": "Its name."});
     let named = json!({"slug": slug});
-    vec![
+    let tools = [
         tool(
             "schedule_create",
             "Let a prompt be answered later, or again and again. The answers appear in this conversation.",
@@ -50,45 +41,41 @@ pub(super) fn tools() -> Vec<Builtin> {
                 "deliver": {"type": "boolean", "description": "false: the answers are kept, and not shown here."},
             }),
             &["slug", "kind", "schedule", "prompt"],
-            false,
-            |parts, caller, given| Box::pin(create(parts, caller, given)),
-        ),
-        tool(LIST, "List the schedules of this conversation.", json!({}), &[], true, |parts, caller, given| {
-            Box::pin(list(parts, caller, given))
-        }),
+            create,
+        )
+        .not_repeated(),
+        tool("schedule_list", "List the schedules of this conversation.", json!({}), &[], list).reading(),
         tool(
             "schedule_pause",
             "Let a schedule of this conversation fire no more until it is resumed.",
             named.clone(),
             &["slug"],
-            true,
-            |parts, caller, given| Box::pin(one::<SchedulesPause>(parts, caller, given)),
+            one::<SchedulesPause>,
         ),
         tool(
             "schedule_resume",
             "Let a paused schedule of this conversation fire again.",
             named.clone(),
             &["slug"],
-            true,
-            |parts, caller, given| Box::pin(one::<SchedulesResume>(parts, caller, given)),
+            one::<SchedulesResume>,
         ),
         tool(
             "schedule_delete",
             "Delete a schedule of this conversation.",
             named.clone(),
             &["slug"],
-            true,
-            |parts, caller, given| Box::pin(one::<SchedulesDelete>(parts, caller, given)),
+            one::<SchedulesDelete>,
         ),
         tool(
             "schedule_run",
             "Start a run of a schedule of this conversation now. It is not waited for.",
             named,
             &["slug"],
-            false,
-            |parts, caller, given| Box::pin(run(parts, caller, given)),
-        ),
-    ]
+            run,
+        )
+        .not_repeated(),
+    ];
+    tools.map(|tool| Builtin { agents: &[ORCHESTRATOR], ..tool }).into()
 }
 
 /// Returns the scope on whose behalf a call is made. Schedules without a scope belong to the operator, and the agent
@@ -118,8 +105,7 @@ struct CreateArgs {
     deliver: Option<bool>,
 }
 
-async fn create(parts: Parts, caller: Caller, given: Value) -> Result<ToolResult, String> {
-    let new: CreateArgs = arguments(given)?;
+async fn create(parts: Parts, caller: Caller, new: CreateArgs) -> Result<ToolResult, String> {
     let owner = owner(&caller)?;
     if owner.connector == SCHEDULED {
         return Err("A scheduled turn can make no schedules: nobody is there who could stop them.".to_owned());
@@ -159,8 +145,7 @@ fn at(ms: Option<i64>) -> Value {
 #[serde(deny_unknown_fields)]
 struct NoArgs {}
 
-async fn list(parts: Parts, caller: Caller, given: Value) -> Result<ToolResult, String> {
-    let NoArgs {} = arguments(given)?;
+async fn list(parts: Parts, caller: Caller, NoArgs {}: NoArgs) -> Result<ToolResult, String> {
     let args = ListSchedules { owner: Some(owner(&caller)?), all: false };
     let found = call::<SchedulesList>(&parts, &args).await?.schedules;
     let shown = found.iter().map(|schedule| {
@@ -178,16 +163,18 @@ struct ScheduleArgs {
 }
 
 /// Calls an operation on one schedule and ignores its reply.
-async fn one<O: Op<Args = OfSchedule>>(parts: Parts, caller: Caller, given: Value) -> Result<ToolResult, String> {
-    let ScheduleArgs { slug } = arguments(given)?;
-    let args = OfSchedule { slug, id: None, owner: Some(owner(&caller)?) };
+async fn one<O: Op<Args = OfSchedule>>(
+    parts: Parts,
+    caller: Caller,
+    which: ScheduleArgs,
+) -> Result<ToolResult, String> {
+    let args = OfSchedule { slug: which.slug, id: None, owner: Some(owner(&caller)?) };
     call::<O>(&parts, &args).await?;
     Ok(result(json!({"slug": args.slug, "done": true})))
 }
 
-async fn run(parts: Parts, caller: Caller, given: Value) -> Result<ToolResult, String> {
-    let ScheduleArgs { slug } = arguments(given)?;
-    let args = RunSchedule { slug, owner: Some(owner(&caller)?), run_id: new_id()?, wait_ms: 0 };
+async fn run(parts: Parts, caller: Caller, which: ScheduleArgs) -> Result<ToolResult, String> {
+    let args = RunSchedule { slug: which.slug, owner: Some(owner(&caller)?), run_id: new_id()?, wait_ms: 0 };
     let begun = call::<SchedulesRun>(&parts, &args).await?;
     Ok(result(json!({"slug": args.slug, "runId": begun.run_id})))
 }

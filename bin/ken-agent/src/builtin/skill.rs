@@ -4,12 +4,13 @@ use ken_types::Code;
 use ken_types::event::{Block, ToolResult};
 use ken_types::ops::texts::SkillInForce;
 use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::json;
 
-use super::{Builtin, Parts, arguments, reader};
+use super::{Builtin, Parts, tool};
+use crate::ports::Caller;
 
 pub(super) fn tools() -> Vec<Builtin> {
-    vec![reader(
+    let skill = tool(
         "skill",
         "Read one of the skills that are listed above: how a certain kind of work is done. Read it before that work.",
         json!({
@@ -17,8 +18,9 @@ pub(super) fn tools() -> Vec<Builtin> {
             "file": {"type": "string", "minLength": 1, "description": "One of the skill's other files, instead of its text."},
         }),
         &["name"],
-        |parts, _, given| Box::pin(read(parts, given)),
-    )]
+        read,
+    );
+    vec![skill.reading()]
 }
 
 #[derive(Deserialize)]
@@ -28,8 +30,7 @@ struct SkillArgs {
     file: Option<String>,
 }
 
-async fn read(parts: Parts, given: Value) -> Result<ToolResult, String> {
-    let which: SkillArgs = arguments(given)?;
+async fn read(parts: Parts, _: Caller, which: SkillArgs) -> Result<ToolResult, String> {
     let skill = parts.skills.read_skill(&which.name, None).await.map_err(|error| match error.code {
         Code::NotFound => format!("There is no skill `{}`.", which.name),
         _ => error.message,

@@ -6,21 +6,22 @@ use std::time::Duration;
 use ken_skills::Sources;
 use ken_types::event::{Body, Event, Message, Outcome, Purpose};
 use ken_types::id::Mint;
+use ken_types::ops::store::Claim;
 use ken_types::{Code, Error};
 use serde_json::json;
 use tokio::sync::watch;
 use tokio::time::timeout;
 
+use super::Case;
 use super::journal::{Calls, ComparingJournal};
 use super::ports::{TapeModel, TapePolicy, TapeTools, TapeWorkers};
-use super::tape::{Difference, Segment, SharedTape, Tape, describe, lock, segments};
-use super::{Case, RecordedHistory, print_line};
-use crate::background::Background;
+use super::tape::{Difference, Segment, SharedTape, Tape, lock, segments};
 use crate::budget::Budget;
 use crate::embedding::Embedding;
 use crate::envelope::Envelope;
+use crate::journal::Journal;
 use crate::ports::{Caller, Ports};
-use crate::share::Share;
+use crate::share::{Share, print_line};
 use crate::skills::Skills;
 use crate::turn_loop::TurnLoop;
 use crate::turn_state::{Duties, Ending, Plan, Planned, TurnState};
@@ -30,10 +31,10 @@ const IDLE_TIMEOUT: Duration = Duration::from_secs(30);
 
 pub(super) async fn run(case: Case, share: Arc<Share>) -> Result<bool, Error> {
     if let Some(difference) = difference(&case, &share, true).await? {
-        print_line(&describe(&difference))?;
+        print_line(json!({ "difference": difference }))?;
         return Ok(false);
     }
-    print_line(&json!({"same": true, "events": case.events.len()}))?;
+    print_line(json!({"same": true, "events": case.events.len()}))?;
     Ok(true)
 }
 
@@ -77,11 +78,11 @@ async fn play(
         policy: Arc::new(TapePolicy { tape: tape.clone() }),
         workers: Arc::new(TapeWorkers { model: model.clone() }),
     };
-    let mut claim = case.record.claim.clone();
-    if let Some(Body::SubmissionResumed { attempt }) = segment.events.first().map(|event| &event.body) {
-        claim.attempt = *attempt;
-    }
-    let claim = Arc::new(claim);
+    let attempt = match segment.events.first().map(|event| &event.body) {
+        Some(Body::SubmissionResumed { attempt }) => *attempt,
+        _ => 1,
+    };
+    let claim = Arc::new(Claim { attempt, ..case.record.claim.clone() });
     let caller = Caller::root(claim.clone());
     let journal = ComparingJournal {
         state: resumed(before, segment, is_resumed),
@@ -90,10 +91,9 @@ async fn play(
         shows,
         calls: Calls::default(),
     };
-    let plan = plan(case, segment, state.models.clone());
+    let plan = plan(&claim, &case.events, segment, state.models.clone());
     let mut turns = TurnLoop::new(journal, &model, &ports, caller.clone(), plan, aborted);
-    let store = RecordedHistory(Arc::new(case.record.history.clone()));
-    match Background::load(&store, &ports, &caller, state.exchanges).await {
+    match case.background(&ports, &caller, &state).await {
         Ok(background) => {
             turns.caller.rules = background.rules.clone();
             turns.plan.duties = Duties {
@@ -109,7 +109,6 @@ async fn play(
     let played = timeout(IDLE_TIMEOUT, turns.go()).await;
     let settled = match played {
         Ok(Ok(())) => {
-            use crate::journal::Journal;
             let settlement = turns.journal.state.settlement(&turns.plan);
             turns.journal.record(settlement.event(), None).await
         }
@@ -140,21 +139,10 @@ fn resumed(before: &TurnState, segment: &Segment, is_resumed: bool) -> TurnState
     state
 }
 
-fn plan(case: &Case, segment: &Segment, models: Vec<String>) -> Plan {
-    let (compaction, on_overflow) = compactions(&case.events, segment);
-    let attempt = match segment.events.first().map(|event| &event.body) {
-        Some(Body::SubmissionResumed { attempt }) => *attempt,
-        _ => 1,
-    };
-    Plan {
-        attempt,
-        models,
-        compaction,
-        on_overflow,
-        ending: ending(&case.events),
-        shown: shown(&case.events),
-        ..Plan::of_submission(&case.record.claim)
-    }
+fn plan(claim: &Claim, events: &[Event], segment: &Segment, models: Vec<String>) -> Plan {
+    let (compaction, on_overflow) = compactions(events, segment);
+    let (ending, shown) = (ending(events), shown(events));
+    Plan { models, compaction, on_overflow, ending, shown, ..Plan::of_submission(claim) }
 }
 
 /// Returns the prompt that stands before the first turn. Records of earlier versions have none.

@@ -3,7 +3,7 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use ken_skills::Sources;
 use ken_types::Error;
@@ -17,16 +17,18 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::journal::KeepingJournal;
-use super::tape::result;
-use super::{Case, MAX_TURN_TIME, Outline, RecordedHistory, print_line};
-use crate::background::Background;
+use super::tape::{lock, result};
+use super::{Case, MAX_TURN_TIME, Outline};
 use crate::budget::Budget;
 use crate::embedding::Embedding;
 use crate::envelope::Envelope;
 use crate::journal::Journal;
 use crate::model::{Model, ModelError, WireModel, WireReply};
-use crate::ports::{Caller, Events, Grant, Pending, Policy, Ports, RequestedCall, Task, Tools, Workers};
-use crate::share::Share;
+use crate::names::TASK;
+use crate::ports::{
+    Caller, Events, Grant, NoApprovals, Pending, Ports, RequestedCall, Task, ToolFacts, Tools, Workers,
+};
+use crate::share::{Share, print_line};
 use crate::skills::Skills;
 use crate::turn_loop::TurnLoop;
 use crate::turn_state::{Plan, TurnState, task_end};
@@ -47,9 +49,8 @@ pub(super) async fn run(case: Case, share: Arc<Share>, name: &str, socket: &Path
         workers: recorded.clone(),
     };
     let claim = Arc::new(case.record.claim.clone());
-    let store = RecordedHistory(Arc::new(case.record.history.clone()));
     let mut caller = Caller::root(claim.clone());
-    let background = Background::load(&store, &ports, &caller, model.state.exchanges).await?;
+    let background = case.background(&ports, &caller, &model.state).await?;
     let budget = Budget::of(&model.state);
     let (compaction, on_overflow) = background.compactions(&claim, &budget);
     // Nothing aborts the evaluation; `ken` ends the process instead.
@@ -79,9 +80,9 @@ pub(super) async fn run(case: Case, share: Arc<Share>, name: &str, socket: &Path
     let own = case.events.iter().filter(|event| event.place.parent_session.is_none());
     let then = Outline::of(own.map(|event| &event.body));
     let now = Outline::of(turns.journal.bodies.iter());
-    let unrecorded = recorded.unrecorded();
+    let unrecorded = lock(&recorded.unrecorded);
     let differs = differences(&then, &now, &unrecorded);
-    print_line(&json!({
+    print_line(json!({
         "model": name,
         "differs": differs,
         "recorded": then,
@@ -147,10 +148,6 @@ struct Results {
     unrecorded: Mutex<Vec<Value>>,
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl Results {
     fn of(case: &Case) -> Results {
         let mut calls: HashMap<Key, VecDeque<Result<ToolResult, String>>> = HashMap::new();
@@ -181,12 +178,8 @@ impl Results {
         Results { record: case.record.clone(), calls: Mutex::new(calls), tasks, unrecorded: Mutex::default() }
     }
 
-    fn unrecorded(&self) -> MutexGuard<'_, Vec<Value>> {
-        lock(&self.unrecorded)
-    }
-
     fn note<T>(&self, name: &str, arguments: &Value) -> Result<T, String> {
-        self.unrecorded().push(json!({"name": name, "arguments": arguments}));
+        lock(&self.unrecorded).push(json!({"name": name, "arguments": arguments}));
         Err(NOT_RECORDED.to_owned())
     }
 }
@@ -196,8 +189,8 @@ impl Tools for Results {
         self.record.tools.get(agent).cloned().unwrap_or_default()
     }
 
-    fn is_built_in(&self, name: &str) -> bool {
-        self.record.built_in.iter().any(|own| own == name)
+    fn facts(&self, name: &str) -> ToolFacts {
+        ToolFacts { is_built_in: self.record.built_in.iter().any(|own| own == name), ..ToolFacts::default() }
     }
 
     fn call(&self, requested: RequestedCall, _: Option<Grant>) -> Pending<'static, Result<ToolResult, String>> {
@@ -217,16 +210,7 @@ impl Workers for Results {
     fn work(&self, task: Task, _: Ports, _: Events) -> Pending<'static, Result<Value, String>> {
         let found = self.tasks.get(&(task.agent.clone(), task.prompt.clone())).cloned();
         let arguments = json!({"agent": task.agent, "prompt": task.prompt});
-        let result = found.unwrap_or_else(|| self.note("task", &arguments));
+        let result = found.unwrap_or_else(|| self.note(TASK, &arguments));
         Box::pin(std::future::ready(result))
-    }
-}
-
-/// Nothing is executed, so nothing needs an approval.
-struct NoApprovals;
-
-impl Policy for NoApprovals {
-    fn check(&self, _: RequestedCall, _: Events) -> Pending<'static, Result<Option<Grant>, String>> {
-        Box::pin(std::future::ready(Ok(None)))
     }
 }

@@ -5,10 +5,10 @@ use ken_types::event::{Body, Event};
 use ken_types::{Error, Timestamp};
 use serde_json::json;
 
-use super::print_line;
 use super::tape::{SharedTape, lock, stopped};
 use crate::envelope::Envelope;
 use crate::journal::Journal;
+use crate::share::print_line;
 use crate::turn_state::{Ending, TaskRef, TurnState};
 
 /// Compares each step with the record.
@@ -16,12 +16,10 @@ pub(super) struct ComparingJournal {
     pub(super) state: TurnState,
     pub(super) envelope: Envelope,
     pub(super) tape: SharedTape,
-    /// Whether steps are printed.
     pub(super) shows: bool,
     pub(super) calls: Calls,
 }
 
-/// The state of the tool calls of a turn.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) enum Calls {
     #[default]
@@ -79,10 +77,6 @@ impl Journal for ComparingJournal {
         }
         compared
     }
-
-    async fn flush(&mut self) -> Result<(), Error> {
-        Ok(()) // nothing is stored
-    }
 }
 
 /// Keeps the events of the orchestrator.
@@ -110,10 +104,6 @@ impl Journal for KeepingJournal {
         }
         Ok(())
     }
-
-    async fn flush(&mut self) -> Result<(), Error> {
-        Ok(()) // nothing is stored
-    }
 }
 
 /// Prints one line for a step. Deltas are not printed.
@@ -138,5 +128,5 @@ fn show(event: &Event) -> Result<(), Error> {
             step[name] = value.clone();
         }
     }
-    print_line(&json!({ "step": step }))
+    print_line(json!({ "step": step }))
 }

@@ -19,20 +19,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Parser;
+use ken_types::Error;
 use ken_types::error::wants_json_errors;
 use ken_types::event::{Block, Body, Event, Judgement, Message, Outcome, StopReason};
 use ken_types::ops::agent::Record;
-use ken_types::ops::approvals::{Approval, PutApproval};
 use ken_types::ops::model::ModelState;
-use ken_types::ops::store::{AppendEvents, History, ReadHistory, ReadStream, SettleSubmission, StreamPage};
-use ken_types::{Code, Error};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tokio::runtime::Builder;
 
-use crate::past::Loaded;
+use crate::background::Background;
+use crate::ports::{Caller, Ports};
+use crate::recorded::Continued;
 use crate::share::Share;
-use crate::store::Store;
 
 /// The maximum size of a record or case, in bytes.
 const MAX_CASE_BYTES: u64 = 256 * 1024 * 1024;
@@ -94,7 +93,6 @@ fn call(block: &Block) -> Option<Value> {
     }
 }
 
-/// Whether the command line requests a replay.
 pub(crate) fn is_requested() -> bool {
     std::env::args_os().skip(1).any(|word| word == "--replay")
 }
@@ -148,20 +146,16 @@ fn replay(words: &Flags) -> Result<bool, Error> {
     }
 }
 
-/// Prints one line of JSON on standard output.
-fn print_line(line: &Value) -> Result<(), Error> {
-    match writeln!(std::io::stdout(), "{line}") {
-        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
-            Err(Error::internal(format!("standard output: {error}")))
-        }
-        _ => Ok(()),
-    }
-}
-
 /// The maximum duration of an evaluated turn.
 const MAX_TURN_TIME: Duration = Duration::from_secs(600);
 
 impl Case {
+    /// Returns the background of the recorded turn. A replay has no store.
+    async fn background(&self, ports: &Ports, caller: &Caller, state: &ModelState) -> Result<Background, Error> {
+        let history = self.record.history.clone();
+        Background::of(ports, caller, state.exchanges, history.into(), Continued::default()).await
+    }
+
     /// Returns the state of a model that has the context window of the record.
     fn model_state(&self, models: Vec<String>) -> ModelState {
         ModelState {
@@ -174,34 +168,4 @@ impl Case {
             others: Vec::new(),
         }
     }
-}
-
-/// A store that returns the recorded history to the start of a turn. Nothing can be written to it.
-#[derive(Clone)]
-struct RecordedHistory(Arc<History>);
-
-impl Store for RecordedHistory {
-    async fn history(&self, _: ReadHistory) -> Result<Loaded, Error> {
-        Ok(History::clone(&self.0).into())
-    }
-
-    async fn append(&self, _: AppendEvents) -> Result<(), Error> {
-        Err(nothing_is_stored())
-    }
-
-    async fn settle(&self, _: SettleSubmission) -> Result<(), Error> {
-        Err(nothing_is_stored())
-    }
-
-    async fn request(&self, _: PutApproval) -> Result<Approval, Error> {
-        Err(nothing_is_stored())
-    }
-
-    async fn recorded(&self, _: ReadStream) -> Result<StreamPage, Error> {
-        Err(nothing_is_stored())
-    }
-}
-
-fn nothing_is_stored() -> Error {
-    Error::new(Code::Internal, "a replay has no store")
 }

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::tape::{End, RecordedAnswer, SharedTape, lock, stopped};
 use crate::model::{Model, ModelError, Reply};
-use crate::ports::{Events, Grant, Pending, Policy, Ports, RequestedCall, Task, Tools, Workers};
+use crate::ports::{Events, Grant, Pending, Policy, Ports, RequestedCall, Task, ToolFacts, Tools, Workers};
 use crate::tools::NOT_ALLOWED;
 use crate::worker::ModelWorkers;
 
@@ -93,8 +93,8 @@ impl Tools for TapeTools {
         self.record.tools.get(agent).cloned().unwrap_or_default()
     }
 
-    fn is_built_in(&self, name: &str) -> bool {
-        self.record.built_in.iter().any(|own| own == name)
+    fn facts(&self, name: &str) -> ToolFacts {
+        ToolFacts { is_built_in: self.record.built_in.iter().any(|own| own == name), ..ToolFacts::default() }
     }
 
     fn call(&self, requested: RequestedCall, _: Option<Grant>) -> Pending<'static, Result<ToolResult, String>> {

@@ -9,7 +9,8 @@ use ken_types::event::{
 };
 use ken_types::ops::model::{Delta, Generated};
 use ken_types::{Code, Error};
-use serde_json::{Value, json};
+use serde::Serialize;
+use serde_json::Value;
 use tokio::sync::watch;
 
 use crate::envelope::written;
@@ -33,13 +34,11 @@ pub(super) fn segments(events: &[Event]) -> Vec<Segment> {
         let is_first = matches!(event.body, Body::SubmissionResumed { .. });
         match segments.last_mut() {
             Some(open) if !is_first => open.events.push(event.clone()),
-            previous => {
-                if let Some(previous) = previous {
-                    previous.is_interrupted = true;
-                }
-                segments.push(Segment { events: vec![event.clone()], is_interrupted: false });
-            }
+            _ => segments.push(Segment { events: vec![event.clone()], is_interrupted: true }),
         }
+    }
+    if let Some(last) = segments.last_mut() {
+        last.is_interrupted = false;
     }
     segments
 }
@@ -98,17 +97,15 @@ fn without_varying(value: &mut Value) {
     }
 }
 
-/// A difference between the record and the loop.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub(crate) struct Difference {
-    /// The index of the recorded event.
     pub(super) event_index: Option<u64>,
     pub(super) session: String,
     pub(super) recorded: Value,
     pub(super) now: Value,
 }
 
-/// How a recorded answer ended.
 #[derive(Debug, Clone)]
 pub(super) enum End {
     Done(Generated),
@@ -124,10 +121,9 @@ pub(super) struct RecordedAnswer {
 }
 
 /// A segment that is being replayed.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Tape {
-    lanes: HashMap<Lane, VecDeque<(u64, Event)>>,
-    left: usize,
+    lanes: HashMap<Lane, VecDeque<Event>>,
     is_interrupted: bool,
     /// Why the turn was ended from outside, and the index of the first event that this caused.
     ending: Option<(Ending, u64)>,
@@ -145,8 +141,8 @@ pub(super) struct Tape {
 /// The state that all ports of a replay share.
 pub(super) type SharedTape = Arc<Mutex<Tape>>;
 
-pub(super) fn lock(tape: &SharedTape) -> MutexGuard<'_, Tape> {
-    tape.lock().unwrap_or_else(PoisonError::into_inner)
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Returns the error that stops the loop at the end of the record.
@@ -159,18 +155,12 @@ impl Tape {
     pub(super) fn of(segment: &Segment, all: &[Event], abort: watch::Sender<bool>) -> Tape {
         let ending = if segment.is_interrupted { None } else { ending(&segment.events) };
         let mut tape = Tape {
-            lanes: HashMap::new(),
-            left: segment.events.len(),
             is_interrupted: segment.is_interrupted,
             ending,
             models: models(all, &segment.events),
             abort,
-            difference: None,
             answers: answers(&segment.events, all),
-            results: HashMap::new(),
-            validations: VecDeque::new(),
-            approvals: HashMap::new(),
-            turns: HashMap::new(),
+            ..Tape::default()
         };
         let mut turns: HashMap<&str, usize> = HashMap::new();
         for event in &segment.events {
@@ -183,13 +173,11 @@ impl Tape {
                 }
                 Body::ApprovalRequested { .. } | Body::ApprovalDecided { .. } => {
                     let turn = turns.get(session).copied().unwrap_or_default();
-                    let of_turn = tape.approvals.entry((session.to_owned(), turn)).or_default();
-                    of_turn.push(event.body.clone());
+                    tape.approvals.entry((session.to_owned(), turn)).or_default().push(event.body.clone());
                 }
                 _ => {}
             }
-            let lane = tape.lanes.entry(lane(event)).or_default();
-            lane.push_back((index(event), event.clone()));
+            tape.lanes.entry(lane(event)).or_default().push_back(event.clone());
         }
         tape.abort_if_due();
         tape
@@ -199,8 +187,8 @@ impl Tape {
     /// the call got that far. The record may still contain events of other calls.
     pub(super) fn is_past(&self, event: &Event) -> bool {
         match self.lanes.get(&lane(event)).and_then(VecDeque::front) {
-            None => self.is_interrupted || self.ending.is_some(),
-            Some((at, _)) => self.ending.as_ref().is_some_and(|(_, from)| at >= from),
+            None => self.may_leave_calls_open(),
+            Some(next) => self.ending.as_ref().is_some_and(|(_, from)| index(next) >= *from),
         }
     }
 
@@ -214,32 +202,35 @@ impl Tape {
             return Err(stopped());
         }
         let now = comparable(event)?;
-        let then = recorded.as_ref().map(|(_, event)| comparable(event)).transpose()?;
+        let then = recorded.as_ref().map(comparable).transpose()?;
         if then.as_ref() != Some(&now) {
             self.report(Difference {
-                event_index: recorded.map(|(index, _)| index),
+                event_index: recorded.as_ref().map(index),
                 session: event.place.session.clone(),
                 recorded: then.unwrap_or_default(),
                 now,
             });
             return Err(stopped());
         }
-        self.left -= 1;
         self.abort_if_due();
-        if self.is_interrupted && self.left == 0 { Err(stopped()) } else { Ok(()) }
+        if self.is_interrupted && self.next().is_none() { Err(stopped()) } else { Ok(()) }
     }
 
     /// Called after the loop has ended. Reports the first recorded event that the loop has not produced.
     pub(super) fn finish(&mut self) {
-        let rest = self.lanes.values().filter_map(VecDeque::front);
-        if let Some((at, event)) = rest.min_by_key(|(index, _)| *index).cloned() {
+        if let Some(event) = self.next().cloned() {
             self.report(Difference {
-                event_index: Some(at),
+                event_index: Some(index(&event)),
                 session: event.place.session.clone(),
                 recorded: comparable(&event).unwrap_or_default(),
                 now: Value::Null,
             });
         }
+    }
+
+    /// Returns the first recorded event that has not occurred yet.
+    fn next(&self) -> Option<&Event> {
+        self.lanes.values().filter_map(VecDeque::front).min_by_key(|event| index(event))
     }
 
     fn report(&mut self, difference: Difference) {
@@ -249,9 +240,7 @@ impl Tape {
     /// Returns why the turn ends, if the next event is one that its end caused.
     pub(super) fn ended(&self) -> Option<Ending> {
         let (ending, from) = self.ending.as_ref()?;
-        let next = self.lanes.values().filter_map(VecDeque::front);
-        let next = next.map(|(index, _)| *index).min()?;
-        (next >= *from).then(|| ending.clone())
+        (index(self.next()?) >= *from).then(|| ending.clone())
     }
 
     /// Aborts what the loop is waiting for if the next event shows that the turn was ended from outside.
@@ -288,7 +277,7 @@ impl Tape {
 
     /// The recorded reason why an answer could not be judged.
     pub(super) fn not_judged(&self) -> Option<String> {
-        let of_rule = |(_, event): &(u64, Event)| match &event.body {
+        let of_rule = |event: &Event| match &event.body {
             Body::Operation { error: Some(error), .. } if error.name == RULE => {
                 Some(error.message.split_once(NOT_JUDGED)?.1.to_owned())
             }
@@ -377,11 +366,10 @@ fn ending(events: &[Event]) -> Option<(Ending, u64)> {
     let rest = events.get(last_turn..).unwrap_or_default();
     let ends_from_outside = |event: &Event| {
         let is_own = |other: &&Event| other.place.session == event.place.session;
-        let errors = rest.iter().filter(is_own).filter_map(|other| match &other.body {
-            Body::Operation { error: Some(error), .. } => ending_from_outside(&error.name),
-            _ => None,
-        });
-        errors.count() > 0
+        rest.iter().filter(is_own).any(|other| match &other.body {
+            Body::Operation { error: Some(error), .. } => ending_from_outside(&error.name).is_some(),
+            _ => false,
+        })
     };
     let is_interrupted_next = |event: &Event| {
         let is_later = |other: &&Event| other.place.session == event.place.session && index(other) > index(event);
@@ -543,18 +531,14 @@ fn ended(mut deltas: VecDeque<Delta>, message: &Message, draft: &Draft) -> Recor
 
 /// Adds the signatures to the thoughts again. The last delta of a thought contains its signature.
 fn add_signatures(deltas: &mut VecDeque<Delta>, content: &[Block]) {
-    let seals = content.iter().filter_map(|block| match block {
+    let mut seals = content.iter().filter_map(|block| match block {
         Block::Thinking { opaque, .. } => Some(opaque.clone()),
         _ => None,
     });
-    let mut seals = seals.collect::<VecDeque<_>>();
-    let is_thought: Vec<bool> = deltas.iter().map(|delta| matches!(delta, Delta::Think { .. })).collect();
-    for (at, delta) in deltas.iter_mut().enumerate() {
-        let is_last = !is_thought.get(at + 1).copied().unwrap_or_default();
-        if let Delta::Think { opaque, .. } = delta
-            && is_last
-        {
-            *opaque = seals.pop_front().flatten();
+    let is_thought = |delta: &Delta| matches!(delta, Delta::Think { .. });
+    for thought in deltas.make_contiguous().chunk_by_mut(|one, next| is_thought(one) && is_thought(next)) {
+        if let Some(Delta::Think { opaque, .. }) = thought.last_mut() {
+            *opaque = seals.next().flatten();
         }
     }
 }
@@ -588,31 +572,17 @@ fn of_turn<'a>(events: impl Iterator<Item = &'a Body>) -> RecordedAnswer {
 
 /// Returns the error from which a failure was made. The message of the failure already contains the hint.
 fn failed(failure: &Failure) -> Error {
-    let code = Code::all().find(|code| code.name() == failure.name);
-    let mut error = Error::new(code.unwrap_or(Code::Busy), failure.message.clone());
-    if code.is_none() && failure.name != BUDGET {
-        error.retry_after_ms = Some(3_600_000);
-    }
     if failure.name == BUDGET {
         // The message already contains the place of the error.
-        error.code = Code::Forbidden;
-        error.message = error.message.replacen(" (at /budget)", "", 1);
-        let (message, hint) = match error.message.split_once("; ") {
-            Some((message, hint)) => (message.to_owned(), Some(hint.to_owned())),
-            None => (error.message.clone(), None),
-        };
-        (error.message, error.hint) = (message, hint);
-        return error.at("/budget");
+        let message = failure.message.replacen(" (at /budget)", "", 1);
+        return match message.split_once("; ") {
+            Some((message, hint)) => Error::forbidden(message).hint(hint),
+            None => Error::forbidden(message),
+        }
+        .at("/budget");
     }
-    error
-}
-
-/// Describes the difference for people.
-pub(super) fn describe(difference: &Difference) -> Value {
-    json!({"difference": {
-        "eventIndex": difference.event_index,
-        "session": difference.session,
-        "recorded": difference.recorded,
-        "now": difference.now,
-    }})
+    match Code::all().find(|code| code.name() == failure.name) {
+        Some(code) => Error::new(code, failure.message.clone()),
+        None => Error::busy(failure.message.clone(), 3_600_000),
+    }
 }

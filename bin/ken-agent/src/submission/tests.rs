@@ -2,13 +2,13 @@
 //! event.
 
 use std::collections::HashMap;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use ken_types::event::{Block, Body, Event, Failure, Message, Outcome, StopReason, ToolResult};
 use ken_types::ops::agent::Record;
-use ken_types::ops::model::{Generate, ModelState, ToolSpec};
-use ken_types::ops::store::{Claim, EndReason, History, PastExchange, SettleSubmission, SubmissionKind};
+use ken_types::ops::model::ToolSpec;
+use ken_types::ops::store::{Claim, EndReason, History, SettleSubmission, SubmissionKind};
 use ken_types::ops::tools::Approval;
 use ken_types::{Code, Error, Timestamp};
 use proptest::prelude::*;
@@ -17,12 +17,9 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::Agent;
-use crate::model::{Model, ModelError};
-use crate::ports::{Events, Grant, NoWorkers, Pending, Policy, Ports, RequestedCall, Tools, Workers};
+use crate::ports::{Events, Grant, Pending, Policy, RequestedCall, ToolFacts, Tools};
 use crate::share::Share;
-use crate::testing::{
-    Act, MemoryModel, MemoryReply, MemoryStore, TestTools, claim, in_session, ports, seams_with_workers,
-};
+use crate::testing::{Act, MemoryModel, MemoryStore, TestTools, claim, exchange, in_session, ports};
 use crate::turn_state::TurnState;
 use crate::worker::ModelWorkers;
 
@@ -72,8 +69,7 @@ impl Case {
     /// Runs a claim until it ends. With `aborts`, it is aborted after half a second.
     fn run_with(&self, store: MemoryStore, claim: Claim, aborts: bool) -> RunResult {
         let tools = TestTools::default();
-        let agent =
-            Agent { store: store.clone(), model: self.model.clone(), ports: seams_with_workers(&tools, &self.model) };
+        let agent = Agent { store: store.clone(), model: self.model.clone(), ports: ports(&tools, &self.model) };
         let (abort, aborted) = watch::channel(false);
         paused().block_on(async {
             let run = agent.run(claim, aborted);
@@ -92,8 +88,10 @@ impl Case {
         let appends = kept.appends;
         drop(kept);
         let ran = tools.ran.lock().unwrap().clone();
-        self.replay(&store.events());
-        RunResult { events: store.events(), settled, ran, appends }
+        let events = store.events();
+        check(&events);
+        self.replay(&events);
+        RunResult { events, settled, ran, appends }
     }
 
     /// A submission that has ended must give the same events in a replay.
@@ -119,15 +117,30 @@ impl Case {
     }
 }
 
-/// An agent without workers, and its store.
-fn agent(answers: Vec<Vec<Act>>) -> (Agent<MemoryStore, MemoryModel>, MemoryStore) {
-    let store = MemoryStore::default();
-    let agent = Agent { store: store.clone(), model: MemoryModel::new(answers), ports: ports(&TestTools::default()) };
-    (agent, store)
+type TestAgent = Agent<MemoryStore, MemoryModel>;
+
+/// An agent whose model gives these answers, and its store.
+fn agent(answers: Vec<Vec<Act>>) -> (TestAgent, MemoryStore) {
+    agent_with(answers, &TestTools::default())
+}
+
+fn agent_with(answers: Vec<Vec<Act>>, tools: &TestTools) -> (TestAgent, MemoryStore) {
+    let (store, model) = (MemoryStore::default(), MemoryModel::new(answers));
+    (Agent { store: store.clone(), ports: ports(tools, &model), model }, store)
+}
+
+/// Runs a claim until it ends. Returns how, and how long it took on the clock, which jumps.
+fn run(agent: &TestAgent, claim: Claim) -> (Result<Outcome, Error>, Duration) {
+    let (_abort, aborted) = watch::channel(false);
+    paused().block_on(async {
+        let started = Instant::now();
+        let run = tokio::time::timeout(Duration::from_secs(86_400), agent.run(claim, aborted));
+        (run.await.expect("it ends"), started.elapsed())
+    })
 }
 
 /// Aborts a submission while the model or a tool hangs. Returns the events before the abort.
-fn events_until_abort(agent: &Agent<MemoryStore, MemoryModel>) -> String {
+fn events_until_abort(agent: &TestAgent) -> String {
     let (abort, aborted) = watch::channel(false);
     paused().block_on(async {
         let watch = async {
@@ -148,17 +161,8 @@ fn paused() -> tokio::runtime::Runtime {
 }
 
 fn history(exchanges: usize, text: &str) -> History {
-    let exchange = |number: usize| PastExchange {
-        id: ken_types::id::SubmissionId(number.to_string()),
-        instance: "tui-1".into(),
-        prompt: format!("{text} {number}?"),
-        answer: format!("{text} {number}."),
-        at: Timestamp::from_millis(0),
-        mark: None,
-        forwarded: None,
-        quoted: None,
-        outside: Default::default(),
-    };
+    let exchange =
+        |number: usize| exchange(&number.to_string(), &format!("{text} {number}?"), &format!("{text} {number}."));
     History { exchanges: (0..exchanges).map(exchange).collect(), turns: exchanges as u64, ..History::default() }
 }
 
@@ -190,7 +194,6 @@ fn the_events_of_a_plain_prompt_are_in_order() {
     let result = ended.settled.result.clone().unwrap();
     assert_eq!((result.text.as_str(), result.usage.total_tokens), ("Hello there.", 12));
     assert_eq!(ended.settled.context_usage.clone().unwrap()["usedTokens"], 12);
-    check(&ended.events);
     assert_eq!(ended.appends, 1, "a quick turn is written with its end");
     assert_eq!((&ended.events[2].place.turn_id, ended.events[2].place.operation_id.is_some()), (&None, true));
     let start = &ended.events[4].place;
@@ -245,18 +248,11 @@ impl Policy for AllRequested {
 
 /// Runs a turn with two calls. Each runs only if its start is recorded. Returns the events and the number of writes.
 fn two_recorded_calls(policy: Option<Arc<dyn Policy>>) -> (Vec<Event>, usize) {
-    let store = MemoryStore::default();
     let tools = TestTools::default();
-    let mut ports = ports(&tools);
-    ports.tools = Arc::new(RecordedRun(store.clone(), tools.clone()));
-    ports.policy = policy.unwrap_or(ports.policy);
-    let agent = Agent {
-        store: store.clone(),
-        model: MemoryModel::new(vec![vec![call("c1", "fine"), call("c2", "again")], vec![text("Done.")]]),
-        ports,
-    };
-    let (_abort, aborted) = watch::channel(false);
-    paused().block_on(agent.run(claim("hello"), aborted)).unwrap();
+    let (mut agent, store) = agent(vec![vec![call("c1", "fine"), call("c2", "again")], vec![text("Done.")]]);
+    agent.ports.tools = Arc::new(RecordedRun(store.clone(), tools.clone()));
+    agent.ports.policy = policy.unwrap_or(agent.ports.policy);
+    run(&agent, claim("hello")).0.unwrap();
     let mut ran = tools.ran.lock().unwrap().clone();
     ran.sort();
     assert_eq!(ran, ["c1", "c2"]);
@@ -297,31 +293,16 @@ impl Policy for NeverUsed {
 fn a_call_is_made_again_only_if_it_failed_and_its_grant_is_unused() {
     for (tool, times) in [("fine", 1), ("broken", 5)] {
         let tools = TestTools::default();
-        let agent = Agent {
-            store: MemoryStore::default(),
-            model: MemoryModel::new(vec![vec![call("c1", tool)], vec![text("Done.")]]),
-            ports: Ports { policy: Arc::new(NeverUsed), ..ports(&tools) },
-        };
-        let (_abort, aborted) = watch::channel(false);
-        paused().block_on(agent.run(claim("hello"), aborted)).unwrap();
+        let (mut agent, _) = agent_with(vec![vec![call("c1", tool)], vec![text("Done.")]], &tools);
+        agent.ports.policy = Arc::new(NeverUsed);
+        run(&agent, claim("hello")).0.unwrap();
         assert_eq!(*tools.ran.lock().unwrap(), vec!["c1"; times], "{tool}");
     }
 }
 
 /// A ken-model that cannot be reached.
-#[derive(Clone)]
-struct Gone;
-
-impl Model for Gone {
-    type Reply = MemoryReply;
-
-    async fn info(&self) -> Result<ModelState, Error> {
-        Err(Error::unavailable("model cannot be reached"))
-    }
-
-    async fn generate(&self, _request: &Generate) -> Result<MemoryReply, ModelError> {
-        Err(ModelError::Died)
-    }
+fn gone() -> MemoryModel {
+    MemoryModel { absences: Arc::new(Mutex::new(u32::MAX)), ..MemoryModel::new(Vec::new()) }
 }
 
 /// The policy of a process that begins to stop at this time.
@@ -338,14 +319,12 @@ impl Policy for Stopping {
 }
 
 /// Runs a turn until it ends or is left to the next process. With `stops`, this process begins to stop after a second.
-fn end_of<M: Model>(store: &MemoryStore, model: M, workers: Arc<dyn Workers>, stops: bool) -> Result<Outcome, Code> {
+fn end_of(mut agent: TestAgent, stops: bool) -> Result<Outcome, Code> {
     let (_abort, aborted) = watch::channel(false);
     paused().block_on(async {
-        let mut ports = Ports { workers, ..ports(&TestTools::default()) };
         if stops {
-            ports.policy = Arc::new(Stopping(Instant::now() + Duration::from_secs(1)));
+            agent.ports.policy = Arc::new(Stopping(Instant::now() + Duration::from_secs(1)));
         }
-        let agent = Agent { store: store.clone(), model, ports };
         agent.run(claim("hello"), aborted).await.map_err(|error| error.code)
     })
 }
@@ -354,8 +333,8 @@ fn end_of<M: Model>(store: &MemoryStore, model: M, workers: Arc<dyn Workers>, st
 #[test]
 fn a_turn_without_a_model_part_fails_but_not_in_a_process_that_stops() {
     for (stops, expected) in [(false, Ok(Outcome::Failed)), (true, Err(Code::Cancelled))] {
-        let store = MemoryStore::default();
-        assert_eq!(end_of(&store, Gone, Arc::new(NoWorkers), stops), expected);
+        let (agent, store) = agent(Vec::new());
+        assert_eq!(end_of(Agent { model: gone(), ..agent }, stops), expected);
         assert_eq!(store.kept.lock().unwrap().settled.is_none(), stops);
     }
 }
@@ -365,8 +344,9 @@ fn a_turn_without_a_model_part_fails_but_not_in_a_process_that_stops() {
 fn a_task_without_a_model_part_fails_but_not_in_a_process_that_stops() {
     let call = Act::Call { id: "c1".into(), name: "task".into() };
     for (stops, expected) in [(false, Ok(Outcome::Completed)), (true, Err(Code::Cancelled))] {
-        let (store, model) = (MemoryStore::default(), MemoryModel::new(vec![vec![call.clone()], vec![text("Done.")]]));
-        assert_eq!(end_of(&store, model, Arc::new(ModelWorkers { model: Gone }), stops), expected);
+        let (mut agent, store) = agent(vec![vec![call.clone()], vec![text("Done.")]]);
+        agent.ports.workers = Arc::new(ModelWorkers { model: gone() });
+        assert_eq!(end_of(agent, stops), expected);
         let events = store.events();
         assert!(events.iter().any(|event| matches!(event.body, Body::TaskStart { .. })));
         assert_eq!(events.iter().any(|event| matches!(event.body, Body::Task { .. })), !stops, "{events:?}");
@@ -380,7 +360,6 @@ fn thinking_stands_before_the_text_and_closed() {
         line(&ended.events)
             .contains("message_start thinking_start thinking_delta thinking_delta thinking_end text_delta message_end")
     );
-    check(&ended.events);
 }
 
 #[test]
@@ -397,7 +376,6 @@ fn tools_of_one_turn_run_together_and_a_failing_one_does_not_end_it() {
     assert_eq!(failed, 2);
     assert_eq!(ended.settled.outcome, Outcome::Completed);
     assert_eq!(ended.settled.result.clone().unwrap().text, "Done.");
-    check(&ended.events);
 }
 
 #[test]
@@ -412,7 +390,6 @@ fn the_events_of_a_task_are_within_its_call() {
         "{}",
         line(&ended.events)
     );
-    check(&ended.events);
     let of_worker = ended.events.iter().filter(|event| event.place.parent_session.is_some());
     for event in of_worker {
         let place = &event.place;
@@ -426,9 +403,7 @@ fn the_events_of_a_task_are_within_its_call() {
 
 #[test]
 fn what_a_worker_does_is_readable_while_it_does_it() {
-    let store = MemoryStore::default();
-    let model = MemoryModel::new(vec![vec![call("hang", "task")]]);
-    let agent = Agent { store: store.clone(), ports: seams_with_workers(&TestTools::default(), &model), model };
+    let (agent, store) = agent(vec![vec![call("hang", "task")]]);
     let types = events_until_abort(&agent);
     let wanted = "task_start operation_start agent_start turn_start message_start message_end message_start";
     assert!(types.ends_with(wanted), "{types}");
@@ -456,32 +431,26 @@ fn an_overloaded_model_is_tried_four_times_and_each_try_is_a_turn() {
     assert_eq!(line(&ended.events), wanted);
     assert_eq!(ended.settled.outcome, Outcome::Failed);
     assert_eq!(ended.settled.error.clone().unwrap().name, "provider");
-    check(&ended.events);
 }
 
 /// The jitter shortens only the pauses that ken chooses, not those that a provider requests.
 #[test]
 fn a_provider_is_left_alone_for_as_long_as_it_asks() {
     let (agent, store) = agent(vec![vec![Act::Fail(Error::busy("later", 30_000))]]);
-    let (_abort, aborted) = watch::channel(false);
-    paused().block_on(async {
-        let started = tokio::time::Instant::now();
-        assert_eq!(agent.run(claim("hello"), aborted).await.unwrap(), Outcome::Failed);
-        assert_eq!(started.elapsed().as_secs(), 3 * 30);
-    });
+    let (outcome, time) = run(&agent, claim("hello"));
+    assert_eq!((outcome.unwrap(), time.as_secs()), (Outcome::Failed, 3 * 30));
     check(&store.events());
 }
 
 #[test]
 fn a_wrong_key_goes_to_each_next_model_at_once() {
-    let mut case = Case::of(vec![vec![Act::Fail(Error::new(ken_types::Code::Unauthenticated, "wrong key"))]]);
+    let mut case = Case::of(vec![vec![Act::Fail(Error::new(Code::Unauthenticated, "wrong key"))]]);
     case.model.models = vec!["test/one".into(), "test/two".into(), "test/three".into()];
     let ended = case.run();
     let models: Vec<_> =
         case.model.requests.lock().unwrap().iter().map(|request| request.model.clone().unwrap()).collect();
     assert_eq!(models, ["test/one", "test/two", "test/three"]);
     assert_eq!(ended.settled.outcome, Outcome::Failed);
-    check(&ended.events);
 }
 
 #[test]
@@ -514,7 +483,6 @@ fn a_model_part_that_dies_after_more_than_text_is_not_asked_for_the_rest() {
         assert_eq!(failed.unwrap().name, "unavailable");
         assert!(ended.ran.len() <= 1, "a call of a cut answer was run: {:?}", ended.ran);
         assert_eq!(ended.settled.outcome, Outcome::Completed);
-        check(&ended.events);
     }
 }
 
@@ -531,7 +499,6 @@ fn a_history_above_the_window_is_cut_when_it_cannot_be_compacted() {
         let tokens = texts.sum::<u64>() + ken_types::event::estimated_tokens(&request.system);
         assert!(tokens > usable / 2 && tokens <= usable, "{tokens} of {usable}");
     }
-    check(&ended.events);
 }
 
 /// The model counts more tokens than the estimate.
@@ -554,7 +521,6 @@ fn a_context_that_the_model_finds_too_long_is_compacted_and_sent_again() {
     );
     assert_eq!(ended.settled.outcome, Outcome::Completed);
     assert_eq!(ended.settled.summary.as_deref(), Some("A summary."));
-    check(&ended.events);
     check_every_cut(&case);
     // Without a history there is nothing to compact. The submission fails, and the model is not called again and again.
     let ended = Case::of(vec![vec![too_long()]]).run();
@@ -565,9 +531,7 @@ fn a_context_that_the_model_finds_too_long_is_compacted_and_sent_again() {
 #[test]
 fn a_failure_names_the_model_and_a_refused_key_is_not_configured() {
     let error = |code| Act::Fail(Error::new(code, "no"));
-    for (code, name) in
-        [(ken_types::Code::Invalid, "provider"), (ken_types::Code::Unauthenticated, "model_not_configured")]
-    {
+    for (code, name) in [(Code::Invalid, "provider"), (Code::Unauthenticated, "model_not_configured")] {
         let ended = Case::of(vec![vec![error(code)]]).run();
         let cause = ended.settled.error.unwrap();
         assert_eq!((cause.name.as_str(), cause.message.as_str()), (name, "The model test/one failed: no"));
@@ -582,7 +546,6 @@ fn a_model_that_never_stops_calling_tools_is_stopped() {
     let message = "The model called tools in 64 turns and gave no answer.";
     assert_eq!(ended.settled.error.unwrap(), Failure::new("loop", message));
     assert_eq!(ended.ran.len(), crate::turn_state::MAX_TURNS as usize);
-    check(&ended.events);
 }
 
 /// The limits end a turn that has no answer. An answer at the last call that they allow counts.
@@ -610,7 +573,6 @@ fn a_model_that_repeats_itself_gets_a_note_and_is_then_stopped() {
     let has_note: Vec<bool> = results.map(|result| result.contains("times in a row")).collect();
     assert_eq!(has_note, [false, false, true, true, true]);
     assert_eq!(ended.ran.len(), 4, "the fifth is not run");
-    check(&ended.events);
     // A different call in between resets the count.
     let mut answers: Vec<Vec<Act>> = (0..4).map(again).collect();
     answers.push(vec![call("c1", "fine")]);
@@ -624,24 +586,28 @@ fn a_hundred_calls_at_once_are_all_answered() {
     let calls = (0..100).map(|number| call(&format!("c{number}"), "fine")).collect();
     let ended = Case::of(vec![calls, vec![text("Done.")]]).run();
     assert_eq!((ended.ran.len(), ended.settled.outcome), (100, Outcome::Completed));
-    check(&ended.events);
 }
 
 /// The clock jumps to the limit. If the limit has no effect, it jumps further, and the test fails.
 #[test]
 fn a_submission_ends_at_its_time_limit() {
     let (agent, store) = agent(vec![vec![text("Half"), Act::Hang]]);
-    let (_abort, aborted) = watch::channel(false);
-    let mut claim = claim("hello");
-    claim.time_left_ms = 3_600_000;
-    paused().block_on(async {
-        let started = tokio::time::Instant::now();
-        let run = tokio::time::timeout(Duration::from_secs(7_200), agent.run(claim, aborted));
-        assert_eq!(run.await.expect("it ends").unwrap(), Outcome::Failed);
-        assert_eq!(started.elapsed().as_secs(), 3_600);
-    });
+    let (outcome, time) = run(&agent, claim("hello"));
+    assert_eq!((outcome.unwrap(), time.as_secs()), (Outcome::Failed, 3_600));
     let settled = store.kept.lock().unwrap().settled.take().unwrap();
     assert_eq!(settled.error.unwrap().name, "timeout");
+}
+
+async fn ask(events: &Events, request_id: &str) {
+    events
+        .send(Body::ApprovalRequested {
+            request_id: request_id.to_owned(),
+            action_type: "shell.execute".into(),
+            risk: "high".into(),
+            expires_at: Timestamp::from_millis(0),
+            worker: None,
+        })
+        .await;
 }
 
 /// Waits two hours for an approval of each call, then allows it.
@@ -651,15 +617,7 @@ impl Policy for SlowApproval {
     fn check(&self, requested: RequestedCall, events: Events) -> Pending<'static, Result<Option<Grant>, String>> {
         let request_id = format!("apr_{}", requested.call.id);
         Box::pin(async move {
-            events
-                .send(Body::ApprovalRequested {
-                    request_id: request_id.clone(),
-                    action_type: "shell.execute".into(),
-                    risk: "high".into(),
-                    expires_at: Timestamp::from_millis(0),
-                    worker: None,
-                })
-                .await;
+            ask(&events, &request_id).await;
             tokio::time::sleep(Duration::from_secs(7_200)).await;
             let status = "approved".into();
             events.send(Body::ApprovalDecided { request_id, status, decided_by: None, worker: None }).await;
@@ -679,14 +637,9 @@ fn waiting_for_an_approval_is_no_running_time() {
     ] {
         let (mut agent, store) = agent(answers);
         agent.ports.policy = Arc::new(SlowApproval);
-        let (_abort, aborted) = watch::channel(false);
-        paused().block_on(async {
-            let started = tokio::time::Instant::now();
-            let run = tokio::time::timeout(Duration::from_secs(86_400), agent.run(claim("hello"), aborted));
-            assert_eq!(run.await.expect("it ends").unwrap(), outcome);
-            let hours = started.elapsed().as_secs() / 3_600;
-            assert_eq!(hours, if outcome == Outcome::Completed { 2 } else { 3 });
-        });
+        let (ended, time) = run(&agent, claim("hello"));
+        let hours = if outcome == Outcome::Completed { 2 } else { 3 };
+        assert_eq!((ended.unwrap(), time.as_secs() / 3_600), (outcome, hours));
         check(&store.events());
     }
 }
@@ -700,15 +653,7 @@ impl Policy for LostApproval {
             return Box::pin(std::future::ready(Ok(None)));
         }
         Box::pin(async move {
-            events
-                .send(Body::ApprovalRequested {
-                    request_id: "apr_lost".into(),
-                    action_type: "shell.execute".into(),
-                    risk: "high".into(),
-                    expires_at: Timestamp::from_millis(0),
-                    worker: None,
-                })
-                .await;
+            ask(&events, "apr_lost").await;
             Err("nobody can be asked for the approval now".to_owned())
         })
     }
@@ -723,17 +668,9 @@ fn an_approval_for_which_no_call_waits_does_not_stop_the_clock() {
 
 fn check_lost_approval(calls: Vec<Act>) {
     let (mut agent, store) = agent(vec![calls, vec![Act::Hang]]);
-    agent.ports = seams_with_workers(&TestTools::default(), &agent.model);
     agent.ports.policy = Arc::new(LostApproval);
-    let (_abort, aborted) = watch::channel(false);
-    let mut claim = claim("hello");
-    claim.time_left_ms = 3_600_000;
-    paused().block_on(async {
-        let started = tokio::time::Instant::now();
-        let run = tokio::time::timeout(Duration::from_secs(7_200), agent.run(claim, aborted));
-        assert_eq!(run.await.expect("it ends").unwrap(), Outcome::Failed);
-        assert_eq!(started.elapsed().as_secs(), 3_600);
-    });
+    let (outcome, time) = run(&agent, claim("hello"));
+    assert_eq!((outcome.unwrap(), time.as_secs()), (Outcome::Failed, 3_600));
     let events = store.events();
     let decided = |event: &Event| matches!(&event.body, Body::ApprovalDecided { status, .. } if status == "cancelled");
     assert_eq!(events.iter().filter(|event| decided(event)).count(), 1);
@@ -748,7 +685,6 @@ fn a_compaction_shows_no_message_and_leaves_a_summary() {
     assert_eq!(ended.settled.summary.as_deref(), Some("A summary."));
     let budget = ended.settled.result.clone().unwrap().context_budget.unwrap();
     assert_eq!((&budget["compactions"], &budget["turns"]), (&1.into(), &2.into()));
-    check(&ended.events);
 }
 
 #[test]
@@ -780,7 +716,6 @@ fn a_full_window_is_compacted_before_the_prompt() {
     let [earlier, _] = &requests[1].messages[..] else { panic!("{:?}", requests[1].messages) };
     assert!(earlier.text().contains("\nA summary.\n") && requests[1].sources.is_empty(), "{}", earlier.text());
     assert_eq!(ended.settled.summary.as_deref(), Some("A summary."));
-    check(&ended.events);
 }
 
 #[test]
@@ -802,9 +737,8 @@ fn with_nobody_to_ask_it_fails_and_is_closed() {
 fn a_lost_lease_stops_the_writing() {
     let (agent, store) = agent(vec![vec![text("Hello.")]]);
     store.kept.lock().unwrap().lease_lost = true;
-    let (_abort, aborted) = watch::channel(false);
-    let error = paused().block_on(agent.run(claim("hello"), aborted)).unwrap_err();
-    assert_eq!(error.code, ken_types::Code::Conflict);
+    let error = run(&agent, claim("hello")).0.unwrap_err();
+    assert_eq!(error.code, Code::Conflict);
     assert!(store.events().is_empty());
 }
 
@@ -822,7 +756,6 @@ fn an_abort_closes_everything_and_keeps_the_partial_text() {
                 claim.time_left_ms = 1_000;
             }
             let ended = case.run_with(MemoryStore::default(), claim, name == "aborted");
-            check(&ended.events);
             assert_eq!(ended.settled.error.clone().unwrap().name, name);
             assert_eq!(ended.settled.result.clone().unwrap().text, "Half");
             let stops = ended.events.iter().filter_map(|event| match &event.body {
@@ -843,7 +776,6 @@ fn the_prompt_stands_before_the_first_turn_and_only_if_a_person_sent_it() {
     let prompts = |claim: Claim| {
         let case = Case { claim, ..Case::of(vec![vec![text("Hello.")]]) };
         let ended = case.run();
-        check(&ended.events);
         let of = |event: &Event| match &event.body {
             Body::MessageEnd { message: message @ (Message::User { .. } | Message::Signal { .. }) } => {
                 Some(serde_json::to_value(message).unwrap())
@@ -903,7 +835,6 @@ fn an_empty_answer_is_asked_for_once_more_and_is_then_a_failure() {
     // The double gives the same answer to the same request. An empty answer is not part of the next one.
     let silent = Case::of(vec![vec![Act::Think("hm".into()), text(" \n")], vec![text("Not asked.")]]);
     let ended = silent.run();
-    check(&ended.events);
     let turn = "turn_start message_start thinking_start thinking_delta thinking_end text_delta message_end turn_messages turn ";
     let wanted = format!(
         "operation_start agent_start message_start message_end {}agent_end operation idle submission_settled",
@@ -932,7 +863,6 @@ fn a_submission_that_is_aborted_before_it_begins_has_an_idle() {
 /// and the end must be the same.
 fn check_every_cut(case: &Case) {
     let whole = case.run();
-    check(&whole.events);
     for cut in 0..whole.events.len() {
         let recorded = &whole.events[..cut];
         let ended = case.resume(recorded, 2, None);
@@ -945,14 +875,12 @@ fn check_every_cut(case: &Case) {
         }
         for verdict in [EndReason::Abort, EndReason::RetryExhausted, EndReason::Timeout] {
             let closed = case.resume(recorded, 2, Some(verdict));
-            check(&closed.events);
             assert!(closed.ran.is_empty(), "a closed submission ran a tool");
         }
     }
 }
 
 fn check_resumed(whole: &RunResult, recorded: &[Event], left: &RunResult) {
-    check(&left.events);
     assert_eq!(left.events[..recorded.len()], *recorded);
     let interrupted = left.events.iter().any(|event| matches!(&event.body, Body::Tool { interrupted: true, .. }));
     assert_eq!(left.settled.outcome, whole.settled.outcome);
@@ -1105,7 +1033,7 @@ fn answers() -> impl Strategy<Value = Vec<Vec<Act>>> {
             answers.push(acts);
         }
         if fails.is_some() {
-            last.push(Act::Fail(Error::new(ken_types::Code::Forbidden, "no")));
+            last.push(Act::Fail(Error::new(Code::Forbidden, "no")));
         }
         answers.push(last);
         answers
@@ -1123,7 +1051,7 @@ proptest! {
 /// What may be made again after a crash: all combinations of what is known of the call.
 #[test]
 fn which_interrupted_calls_may_be_made_again() {
-    for name in [crate::ports::TASK, "push"] {
+    for name in [crate::names::TASK, "push"] {
         for is_idempotent in [false, true] {
             for approval in [None, Some(Approval::None), Some(Approval::Ask), Some(Approval::Preview)] {
                 for is_requested in [false, true] {
@@ -1133,11 +1061,12 @@ fn which_interrupted_calls_may_be_made_again() {
                     };
                     let other = "other/c1".to_owned();
                     let known = [Some(other), is_requested.then(|| call.key())].into_iter().flatten().collect();
-                    let may = super::may_run_again(&call, is_idempotent, approval, &known);
+                    let tool = ToolFacts { is_idempotent, approval, ..ToolFacts::default() };
+                    let may = super::may_run_again(&call, &tool, &known);
                     let asks = approval == Some(Approval::Ask);
                     let about = format!("{name} {is_idempotent} {approval:?} {is_requested}");
                     assert_eq!(may, name == "task" || is_idempotent || is_requested || asks, "{about}");
-                    let by_preview = super::is_asked_by_preview(&call, approval, &known);
+                    let by_preview = super::is_asked_by_preview(&call, &tool, &known);
                     assert_eq!(by_preview, approval == Some(Approval::Preview) && !is_requested, "{about}");
                 }
             }
@@ -1195,8 +1124,7 @@ fn a_submission_goes_on_behind_the_events_of_others() {
     let (mut agent, _) = agent(vec![vec![text("Two.")]]);
     agent.store = MemoryStore::holding(&events, History::default());
     let claim = Claim { next_event_index: events.len() as u64, ..claim("hello") };
-    let (_abort, aborted) = watch::channel(false);
-    assert_eq!(paused().block_on(agent.run(claim, aborted)).unwrap(), Outcome::Completed);
+    assert_eq!(run(&agent, claim).0.unwrap(), Outcome::Completed);
     assert!(agent.store.events().iter().map(|event| event.place.event_index).eq(0..2 * events.len() as u64));
 }
 

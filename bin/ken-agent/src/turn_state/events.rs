@@ -142,9 +142,7 @@ impl TurnState {
 
     fn validation_report(&self, found: &Validation) -> Value {
         let mut report = found.report.clone();
-        if let Some(fields) = report.as_object_mut() {
-            fields.insert("revisions".to_owned(), self.revisions.into());
-        }
+        report["revisions"] = self.revisions.into();
         report
     }
 
@@ -163,17 +161,13 @@ impl TurnState {
     /// Returns the start of a message that remains empty because its call failed before the first delta.
     pub(super) fn empty_message_start(&self, plan: &Plan) -> Body {
         let model = plan.model(self.position(plan).model);
-        let draft =
-            Draft { api: model.provider.clone(), provider: model.provider, model: model.id, ..Draft::default() };
+        let draft = Draft::new(model.provider.clone(), model.provider, model.id);
         Body::MessageStart { message: draft.message(Vec::new(), None, self.last_timestamp) }
     }
 
     pub(super) fn cut_message_end(&self, draft: &Draft, plan: &Plan) -> Body {
-        let stop_reason = match self.failing {
-            Some(_) => StopReason::Error,
-            None => plan.cut(),
-        };
-        let stop = MessageEnd { reason: stop_reason, usage: Usage::default(), error: self.failing.clone() };
+        let reason = if self.failing.is_some() { StopReason::Error } else { plan.cut() };
+        let stop = MessageEnd { reason, usage: Usage::default(), error: self.failing.clone() };
         Body::MessageEnd { message: draft.message(draft.blocks(), Some(stop), self.last_timestamp) }
     }
 
@@ -251,8 +245,8 @@ impl TurnState {
 /// Returns what the event of an operation holds of its result.
 fn recorded(result: TurnResult) -> Value {
     let mut recorded = json!({ "text": result.text, "model": result.model });
-    if let (false, Some(fields)) = (result.sources.is_empty(), recorded.as_object_mut()) {
-        fields.insert("sources".to_owned(), json!(result.sources));
+    if !result.sources.is_empty() {
+        recorded["sources"] = json!(result.sources);
     }
     recorded
 }

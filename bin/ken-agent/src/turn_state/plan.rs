@@ -56,7 +56,6 @@ pub(crate) struct Planned {
     pub(crate) messages: u64,
 }
 
-/// Why a submission ends early.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Ending {
     Aborted,
@@ -78,7 +77,6 @@ pub(crate) const TASK_INTERRUPTED: &str = "The task was interrupted.";
 /// What the name of the engine begins with that answers without a language model.
 const ANSWERS_WITHOUT_MODEL: &str = "rules/";
 
-/// What to do next.
 #[derive(Debug, Clone)]
 pub(crate) enum Step {
     /// Record this event. If there is a reference, the event belongs to that task.
@@ -146,10 +144,8 @@ impl Plan {
 
     /// Returns the plan of a submission for which nothing is loaded yet.
     pub(crate) fn of_submission(claim: &Claim) -> Plan {
-        let operation = match claim.kind {
-            SubmissionKind::Compact => OperationKind::Compact,
-            _ => OperationKind::Prompt,
-        };
+        let is_compaction = claim.kind == SubmissionKind::Compact;
+        let operation = if is_compaction { OperationKind::Compact } else { OperationKind::Prompt };
         Plan { attempt: claim.attempt, ending: claim.verdict.map(Ending::from), ..Plan::new(claim.kind, operation) }
     }
 

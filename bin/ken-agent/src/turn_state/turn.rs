@@ -45,7 +45,6 @@ pub(crate) struct Draft {
     pub(crate) arguments: BTreeMap<String, String>,
 }
 
-/// One tool call and its progress.
 #[derive(Debug, Clone)]
 pub(crate) struct Call {
     pub(crate) id: String,
@@ -257,15 +256,10 @@ impl Call {
 
     fn from_block(block: &Block, turn: &str) -> Option<Call> {
         match block {
-            Block::ToolCall { id, name, arguments } => Some(Call {
-                id: id.clone(),
-                turn: turn.to_owned(),
-                name: name.clone(),
-                arguments: arguments.clone(),
-                stage: Stage::Requested,
-                task: None,
-                repeated: None,
-            }),
+            Block::ToolCall { id, name, arguments } => {
+                let (id, turn) = (id.clone(), turn.to_owned());
+                Some(Call { id, turn, ..Call::internal(name, arguments.clone()) })
+            }
             _ => None,
         }
     }

@@ -59,11 +59,7 @@ impl Local {
             Some(alias) => Some(alias.clone()),
             None => process::active().await,
         };
-        let idle = self.idle.take().and_then(|process| process.with(model.as_deref()));
-        let mut process = match idle {
-            Some(process) => process,
-            None => Process::start(model.as_deref(), &[])?,
-        };
+        let mut process = self.idle.process(model.as_deref(), &[])?;
         process.ask(&request_json(request)).await;
         // If the call is cancelled or fails here, the process is dropped, which kills it.
         let completion = relay_text(&mut process, request, sink).await?;
@@ -127,9 +123,7 @@ async fn relay_text(process: &mut Process, request: &Generate, sink: &dyn DeltaS
         match process.next().await? {
             Line::Piece { delta } => speech.add(&delta).await?,
             Line::Error { error } => return Err(error),
-            Line::Vector { .. } => {
-                return Err(Error::unavailable("ken-textgen gives a vector instead of a text"));
-            }
+            Line::Vector { .. } => return Err(Error::unavailable("ken-textgen gives a vector instead of a text")),
             Line::End(end) => {
                 speech.flush().await?;
                 return if speech.begun {

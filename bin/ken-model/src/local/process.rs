@@ -44,7 +44,6 @@ pub(super) struct Process {
     errors: JoinHandle<Vec<u8>>,
 }
 
-/// A line of the process's output.
 #[derive(Debug, Deserialize)]
 #[serde(untagged)]
 pub(super) enum Line {
@@ -63,7 +62,7 @@ pub(super) struct End {
 
 impl Process {
     /// Starts the process with these flags. If the model cannot be used, the first [`Process::next`] returns the error.
-    pub(super) fn start(model: Option<&str>, flags: &[&str]) -> Result<Process, Error> {
+    fn start(model: Option<&str>, flags: &[&str]) -> Result<Process, Error> {
         let mut child = command(model)?
             .arg("--lines")
             .args(flags)
@@ -79,12 +78,6 @@ impl Process {
         };
         let errors = tokio::spawn(end_of(errors));
         Ok(Process { model: model.map(str::to_owned), child, to, from: BufReader::new(from).lines(), errors })
-    }
-
-    /// Returns the process if it runs this model and has not ended in the meantime.
-    pub(super) fn with(mut self, model: Option<&str>) -> Option<Process> {
-        let is_fit = self.model.as_deref() == model && matches!(self.child.try_wait(), Ok(None));
-        is_fit.then_some(self)
     }
 
     /// Requests a text. If the process has ended, [`Process::next`] returns the reason.
@@ -139,8 +132,16 @@ impl Idle {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn take(&self) -> Option<Process> {
-        self.lock().take().map(|(_, process)| process)
+    /// Returns the kept process if it runs this model and has not ended in the meantime, or else starts one with these flags.
+    pub(super) fn process(&self, model: Option<&str>, flags: &[&str]) -> Result<Process, Error> {
+        let kept = self.lock().take();
+        if let Some((_, mut process)) = kept
+            && process.model.as_deref() == model
+            && matches!(process.child.try_wait(), Ok(None))
+        {
+            return Ok(process);
+        }
+        Process::start(model, flags)
     }
 
     pub(super) fn keep(&self, process: Process) {

@@ -6,7 +6,7 @@ use ken_types::ops::model::Embedded;
 use serde_json::json;
 use tokio::sync::Semaphore;
 
-use super::process::{Idle, Line, Process};
+use super::process::{Idle, Line};
 
 #[derive(Debug)]
 pub(crate) struct Vectors {
@@ -43,11 +43,7 @@ impl Vectors {
     async fn vector(&self, text: &str) -> Result<(Vec<f32>, u64), Error> {
         let turn = self.turn.acquire().await;
         let _turn = turn.map_err(|_| Error::internal("the turns have ended"))?;
-        let alias = Some(self.alias.as_str());
-        let mut process = match self.idle.take().and_then(|process| process.with(alias)) {
-            Some(process) => process,
-            None => Process::start(alias, &["--embed"])?,
-        };
+        let mut process = self.idle.process(Some(&self.alias), &["--embed"])?;
         process.ask(&json!({ "prompt": text })).await;
         let line = process.next().await?;
         self.idle.keep(process);

@@ -111,7 +111,6 @@ fn tool(tool: &ToolSpec) -> Value {
     json!({"name": tool.name, "description": tool.description, "input_schema": parameters(&tool.parameters)})
 }
 
-/// The state of a stream of events.
 #[derive(Debug, Default)]
 pub(super) struct Events {
     /// Open blocks that become a delta only when they are complete.

@@ -263,12 +263,8 @@ const REFUSED_KEY: &str = "the provider refused the key";
 const REFUSED_PERIOD: Duration = Duration::from_secs(60);
 
 impl Remote {
-    pub(crate) fn new(name: &str, endpoint: Endpoint, model: Model, breakers: Arc<Breakers>) -> Remote {
-        let mut model = model;
-        if let Some(context) = endpoint.context {
-            model.window = context;
-            model.has_known_window = true;
-        }
+    pub(crate) fn new(name: &str, endpoint: Endpoint, mut model: Model, breakers: Arc<Breakers>) -> Remote {
+        model.window = endpoint.context.or(model.window);
         Remote {
             name: ModelName { provider: endpoint.name.clone(), id: name.to_owned() },
             endpoint,
@@ -287,11 +283,8 @@ impl Remote {
     /// Returns an error if a request certainly exceeds a known context window: even without its thoughts, and with
     /// [`MAX_TOKEN_BYTES`] per token. Such a request is not sent, because some servers would truncate it without an error.
     fn overflow(&self, request: &Generate) -> Option<Error> {
-        if !self.model.has_known_window {
-            return None;
-        }
+        let window = self.model.window?;
         let tokens = request_tokens(request) - thought_tokens(request);
-        let window = self.model.window;
         let fits = tokens * ESTIMATED_BYTES / MAX_TOKEN_BYTES <= window;
         (!fits).then(|| {
             let model = full_name(self);
@@ -372,7 +365,7 @@ impl Remote {
                 body
             }
             Kind::Anthropic => {
-                let max = max_output.unwrap_or(u64::MAX).min(self.model.output);
+                let max = max_output.unwrap_or(u64::MAX).min(self.model.output());
                 anthropic::body(&self.name.id, request, max)
             }
         };
@@ -419,7 +412,7 @@ impl Provider for Remote {
     }
 
     fn window(&self) -> Window {
-        Window { tokens: self.model.window, reserve: self.model.output.min(self.model.window / 4) }
+        self.model.window()
     }
 
     fn rates(&self) -> Rates {

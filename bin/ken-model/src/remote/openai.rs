@@ -120,7 +120,6 @@ fn tool(tool: &ToolSpec) -> Value {
     json!({"type": "function", "function": function})
 }
 
-/// The state of a stream of chunks.
 #[derive(Debug, Default)]
 pub(super) struct Chunks {
     tag: Tag,

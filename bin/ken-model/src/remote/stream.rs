@@ -12,7 +12,6 @@ use ken_types::sse::{Event, Parser};
 /// The maximum size of an answer that is not streamed, in bytes.
 const MAX_WHOLE_BYTES: usize = 16 * 1024 * 1024;
 
-/// An answer in one of the two formats.
 #[derive(Debug)]
 pub(super) struct Stream {
     body: Body,

@@ -6,7 +6,6 @@ use ken_types::ops::model::Delta;
 const OPEN: &str = "<think>";
 const CLOSE: &str = "</think>";
 
-/// A piece of a text or of a thought.
 #[derive(Debug, PartialEq)]
 pub(super) enum Said {
     Text(String),

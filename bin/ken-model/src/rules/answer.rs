@@ -95,18 +95,6 @@ mod tests {
     const NONE: &str = super::super::NO_MODEL;
 
     #[test]
-    fn the_matching_sentence_is_quoted_with_its_id() {
-        let mut request = request("When does the canteen close?");
-        request.sources = vec![
-            knowledge("kb-1", "Canteen", "The canteen opens at 8:00. It closes at 18:30 on weekdays. Soup is free."),
-            knowledge("kb-2", "Parking", "The parking deck never closes."),
-        ];
-        let text = of(&request, "When does the canteen close?", NONE);
-        assert!(text.contains("Canteen: It closes at 18:30 on weekdays. [kb-1]"), "{text}");
-        assert!(text.contains(NONE) && !text.contains("Soup"), "{text}");
-    }
-
-    #[test]
     fn sentences_that_do_not_match_are_not_quoted() {
         let mut request = request("What is the capital of the Mars colony?");
         request.sources = vec![knowledge("kb-1", "France", "The capital of France is Paris.")];

@@ -60,10 +60,6 @@ impl Rules {
         let no_model = self.no_model();
         itself::answer(&question, &no_model).unwrap_or_else(|| answer::of(request, &question, &no_model))
     }
-
-    async fn answer_all(&self, request: &Generate, sink: &dyn DeltaSink) -> Result<Completion, Error> {
-        send_rest(&self.text(request), request, sink).await
-    }
 }
 
 /// The maximum size of a summary, in bytes.
@@ -110,7 +106,7 @@ impl Provider for Rules {
     }
 
     fn answer<'a>(&'a self, request: &'a Generate, sink: &'a dyn DeltaSink) -> Pending<'a, Result<Completion, Error>> {
-        Box::pin(self.answer_all(request, sink))
+        Box::pin(async move { send_rest(&self.text(request), request, sink).await })
     }
 }
 
@@ -122,16 +118,7 @@ mod tests {
 
     pub(super) fn request(text: &str) -> Generate {
         let content = vec![Block::text(text)];
-        Generate {
-            model: None,
-            system: String::new(),
-            sources: Vec::new(),
-            messages: vec![Message::User { content, timestamp: 0, now: None }],
-            tools: Vec::new(),
-            prefix: String::new(),
-            purpose: Purpose::Agent,
-            ..Generate::default()
-        }
+        Generate { messages: vec![Message::User { content, timestamp: 0, now: None }], ..Generate::default() }
     }
 
     pub(super) fn knowledge(id: &str, title: &str, text: &str) -> Source {
@@ -176,12 +163,5 @@ mod tests {
         }
         let text = Rules::new(true, Arc::default()).text(&request);
         assert_eq!(text, "The tool sum answered: 7\nThe tool product failed: 7");
-    }
-
-    #[test]
-    fn beside_a_language_model_it_does_not_say_that_none_is_configured() {
-        let request = request("What is the door code?");
-        assert!(Rules::new(true, Arc::default()).text(&request).contains(NO_MODEL));
-        assert!(Rules::new(false, Arc::default()).text(&request).contains(MODEL_DOWN));
     }
 }

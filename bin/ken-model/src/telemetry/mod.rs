@@ -53,13 +53,6 @@ pub(crate) struct Exporter {
     counts: Arc<Counts>,
 }
 
-/// The outcome of sending a batch.
-enum BatchOutcome {
-    Taken,
-    /// The collector refused it permanently.
-    Refused(u16),
-}
-
 impl Exporter {
     /// Returns `None` if no collector is configured. `setting` returns settings and secrets.
     pub(crate) fn configured(
@@ -144,9 +137,9 @@ impl Exporter {
                 continue;
             }
             length = 0;
-            let lost = match self.send(std::mem::take(&mut hosts)).await? {
-                BatchOutcome::Taken => 0,
-                BatchOutcome::Refused(status) => {
+            let lost = match self.send(&std::mem::take(&mut hosts)).await? {
+                None => 0,
+                Some(status) => {
                     let protocol = self.poster.protocol().name();
                     tracing::warn!(status, protocol, lost = count, "the collector refused telemetry");
                     count
@@ -194,13 +187,13 @@ impl Exporter {
         Ok(spans.end())
     }
 
-    async fn send(&self, hosts: Vec<OfHost>) -> Result<BatchOutcome, Error> {
-        let status = self.poster.post(&hosts).await?;
-        match status {
-            200..300 => Ok(BatchOutcome::Taken),
+    /// Returns the status with which the collector refused the spans for good, if it did.
+    async fn send(&self, hosts: &[OfHost]) -> Result<Option<u16>, Error> {
+        match self.poster.post(hosts).await? {
+            200..300 => Ok(None),
             // The OTLP specification lists these statuses as retryable.
-            429 | 502 | 503 | 504 => Err(Error::unavailable(format!("the collector answered {status}"))),
-            status => Ok(BatchOutcome::Refused(status)),
+            status @ (429 | 502 | 503 | 504) => Err(Error::unavailable(format!("the collector answered {status}"))),
+            status => Ok(Some(status)),
         }
     }
 }

@@ -1,22 +1,28 @@
 //! Shell scripts as tools, and an engine that uses them.
 
+use std::cell::OnceCell;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use ken_flow::{Data, Definition, Engine, Kind, Outcome, Protocol, Protocols, Settings, Status};
+use ken_flow::{Data, Definition, Engine, Kind, Outcome, Protocol, Protocols, Request, Settings, Status};
 use ken_types::Error;
 use serde_json::{Value, json};
 
-/// A folder of scripts, and the protocols that they implement.
+/// A folder of scripts, the protocols that they implement, and an engine that uses them.
 pub struct Bench {
     folder: tempfile::TempDir,
     protocols: Protocols,
+    engine: OnceCell<Engine>,
+    /// Declared last, so that it is dropped after the engine, whose processes it watches.
+    pub runtime: tokio::runtime::Runtime,
 }
 
 impl Bench {
     pub fn new() -> Bench {
-        Bench { folder: tempfile::tempdir().unwrap(), protocols: Protocols::shipped() }
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        Bench { folder, protocols: Protocols::shipped(), engine: OnceCell::new(), runtime }
     }
 
     /// Adds a protocol whose tool is a script.
@@ -52,8 +58,17 @@ impl Bench {
         lines.lines().count()
     }
 
-    pub fn engine(&self) -> Engine {
-        Engine::new(self.protocols.clone(), Settings::default())
+    pub fn engine(&self) -> &Engine {
+        self.engine.get_or_init(|| Engine::new(self.protocols.clone(), Settings::default()))
+    }
+
+    pub fn run(&self, workflow: &Definition, data: Value) -> Outcome {
+        self.request(workflow, data, self.engine().request()).unwrap()
+    }
+
+    pub fn request(&self, workflow: &Definition, data: Value, request: Request<'_>) -> Result<Outcome, Error> {
+        let data = Data::from_value(&data).unwrap();
+        self.runtime.block_on(self.engine().run(workflow, &data, request))
     }
 
     pub fn workflow(&self, steps: Value) -> Definition {
@@ -64,16 +79,6 @@ impl Bench {
 
 /// A script that answers each line with the line itself and its tag, the last twelve characters.
 pub const ECHO: &str = r#"exec sed -u 's/^\(.*\)\(.\{12\}\)$/{"got":\1}\2/'"#;
-
-pub fn on_runtime<T>(future: impl Future<Output = T>) -> T {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    runtime.block_on(future)
-}
-
-pub async fn run(engine: &Engine, workflow: &Definition, data: Value) -> Outcome {
-    let data = Data::from_value(&data).unwrap();
-    engine.run(workflow, &data, engine.request()).await.unwrap()
-}
 
 pub fn value(outcome: &Outcome) -> Value {
     serde_json::to_value(outcome).unwrap()
