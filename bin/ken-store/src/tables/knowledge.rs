@@ -6,7 +6,7 @@ use ken_types::{Error, Timestamp};
 use serde_json::{Map, Value};
 use std::path::Path;
 
-use super::columns::{count, outside, rows, stored, time, to_json, turn_of};
+use super::columns::{outside, stored, to_json, turn_of};
 use super::sql::{Row, Sql, all, first, params, unique};
 use crate::rules::stream_names;
 
@@ -77,9 +77,9 @@ pub trait Knowledge: Sql {
             entry.conversation_id,
             to_json(&entry.tags)?,
             entry.created_by,
-            now.millis(),
+            now,
             place.map(|place| place.document),
-            place.map(|place| place.line.cast_signed()),
+            place.map(|place| place.line),
             outside(origins)?,
             stream,
         ];
@@ -107,7 +107,7 @@ pub trait Knowledge: Sql {
     /// Sets the tags of an entry. Returns whether they were different before.
     fn set_tags(&self, key: i64, tags: &[String], now: Timestamp) -> Result<bool, Error> {
         let sql = "UPDATE knowledge SET tags = ?2, updated_at = CASE WHEN updated_at < ?3 THEN ?3 ELSE updated_at END WHERE entry = ?1 AND tags <> ?2";
-        let changed = self.changed_rows(sql, params![key, to_json(&tags)?, now.millis()])?;
+        let changed = self.changed_rows(sql, params![key, to_json(&tags)?, now])?;
         Ok(changed > 0)
     }
 
@@ -144,7 +144,7 @@ pub trait Knowledge: Sql {
     fn knowledge_sizes(&self, after: i64, until: i64, max: usize) -> Result<Vec<(i64, u64)>, Error> {
         let sql = "SELECT entry, CAST(octet_length(content) AS bigint) AS size FROM knowledge WHERE entry > ?1 AND entry <= ?2
                    ORDER BY entry LIMIT ?3";
-        all(self, sql, params![after, until, rows(max)], |row| Ok((row.get("entry")?, count(row, "size")?)))
+        all(self, sql, params![after, until, max], |row| Ok((row.get("entry")?, row.get("size")?)))
     }
 
     fn job(&self, id: &str) -> Result<Option<Job>, Error> {
@@ -170,18 +170,18 @@ pub trait Knowledge: Sql {
     fn insert_job(&self, id: &str, now: Timestamp) -> Result<(), Error> {
         let sql = "INSERT INTO jobs (id, status, until, total, started_at)
                    SELECT ?1, 'running', coalesce(max(entry), 0), count(*), ?2 FROM knowledge";
-        self.execute(sql, params![id, now.millis()])
+        self.execute(sql, params![id, now])
     }
 
     fn advance_job(&self, key: i64, reached: i64, done: usize) -> Result<(), Error> {
         let sql = "UPDATE jobs SET reached = ?2, done = done + ?3 WHERE job = ?1";
-        self.execute(sql, params![key, reached, rows(done)])
+        self.execute(sql, params![key, reached, done])
     }
 
     /// Ends the job. It has failed if it has an error.
     fn finish_job(&self, key: i64, now: Timestamp) -> Result<(), Error> {
         let sql = "UPDATE jobs SET status = CASE WHEN error IS NULL THEN 'ok' ELSE 'error' END, finished_at = ?2, total = done WHERE job = ?1";
-        self.execute(sql, params![key, now.millis()])
+        self.execute(sql, params![key, now])
     }
 }
 
@@ -211,7 +211,7 @@ pub trait Words: Sql {
             Index::Knowledge => "SELECT coalesce(max(entry), 0) AS size FROM knowledge",
             Index::Memory => "SELECT coalesce(max(submission), 0) AS size FROM exchanges",
         };
-        unique(self, sql, params![], |row| count(row, "size"))
+        unique(self, sql, params![], |row| row.get("size"))
     }
 
     /// Returns for each word the approximate number of rows that contain it. A word is given by its stems; a row that contains two of them
@@ -253,8 +253,8 @@ fn knowledge(row: &dyn Row) -> Result<KnowledgeRecord, Error> {
         tags: stored(row, "tags")?.unwrap_or_default(),
         metadata: metadata(row)?,
         created_by,
-        created_at: time(row, "created_at")?,
-        updated_at: time(row, "updated_at")?,
+        created_at: row.get("created_at")?,
+        updated_at: row.get("updated_at")?,
         score: None,
         outside: stored(row, "outside")?.unwrap_or_default(),
         session_id: stream.map(|name| stream_names::instance(&name).to_owned()),
@@ -277,14 +277,13 @@ fn metadata(row: &dyn Row) -> Result<Value, Error> {
 }
 
 fn job(row: &dyn Row) -> Result<Job, Error> {
-    let finished: Option<i64> = row.get("finished_at")?;
     Ok(Job {
         job_id: row.get("id")?,
         status: row.get("status")?,
-        done: count(row, "done")?,
-        total: count(row, "total")?,
-        started_at: Some(time(row, "started_at")?),
-        finished_at: finished.map(Timestamp::from_millis),
+        done: row.get("done")?,
+        total: row.get("total")?,
+        started_at: row.get("started_at")?,
+        finished_at: row.get("finished_at")?,
         error: row.get("error")?,
     })
 }

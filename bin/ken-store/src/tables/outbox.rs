@@ -3,7 +3,7 @@
 use ken_types::ops::outbox::{MessageRecord, MessageState, PutMessage};
 use ken_types::{Error, Timestamp};
 
-use super::columns::{count, rows, stored, time, to_json, word};
+use super::columns::{stored, to_json, word};
 use super::sql::{Row, Sql, all, first, params, unique};
 
 #[derive(Debug, Clone)]
@@ -43,7 +43,7 @@ pub trait Outbox: Sql {
     fn insert_message(&self, message: &PutMessage, now: Timestamp) -> Result<i64, Error> {
         let sql = "INSERT INTO outbox (key, connector, chat, body, due_at, created_at)
                    VALUES (?1, ?2, ?3, ?4, ?5, ?5)";
-        let values = params![message.key, message.connector, message.chat_id, to_json(message)?, now.millis(),];
+        let values = params![message.key, message.connector, message.chat_id, to_json(message)?, now];
         self.insert(sql, "message", values)
     }
 
@@ -62,7 +62,7 @@ pub trait Outbox: Sql {
             message.piece,
             message.doubtful,
             message.tries,
-            message.due_at.millis(),
+            message.due_at,
             message.message_id,
             message.error,
         ];
@@ -79,7 +79,7 @@ pub trait Outbox: Sql {
                 key: row.get("key")?,
                 chat_id: row.get("chat")?,
                 state: state(row)?,
-                created_at: time(row, "created_at")?,
+                created_at: row.get("created_at")?,
                 tries: row.get("tries")?,
                 error: row.get("error")?,
             })
@@ -88,7 +88,7 @@ pub trait Outbox: Sql {
 
     fn live_messages(&self, connector: &str) -> Result<u64, Error> {
         let sql = "SELECT count(*) AS number FROM outbox WHERE live = 1 AND connector = ?1";
-        unique(self, sql, params![connector], |row| count(row, "number"))
+        unique(self, sql, params![connector], |row| row.get("number"))
     }
 
     /// Deletes at most `max` messages that were finished before a time. Returns how many were deleted.
@@ -96,7 +96,7 @@ pub trait Outbox: Sql {
         let sql = "DELETE FROM outbox WHERE message IN (
                      SELECT message FROM outbox WHERE live = 0 AND due_at < ?1 LIMIT ?2
                    )";
-        self.changed_rows(sql, params![before.millis(), rows(max)])
+        self.changed_rows(sql, params![before, max])
     }
 }
 
@@ -109,8 +109,8 @@ fn message(row: &dyn Row) -> Result<MessageRow, Error> {
         piece: row.get("piece")?,
         doubtful: row.get("doubtful")?,
         tries: row.get("tries")?,
-        due_at: time(row, "due_at")?,
-        created_at: time(row, "created_at")?,
+        due_at: row.get("due_at")?,
+        created_at: row.get("created_at")?,
         message_id: row.get("message_id")?,
         error: row.get("error")?,
     })

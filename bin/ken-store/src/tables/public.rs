@@ -3,7 +3,7 @@
 use ken_types::ops::streams::Producer;
 use ken_types::{Error, Timestamp};
 
-use super::columns::{count, place, rows};
+use super::columns::place;
 use super::sql::{Row, Sql, all, first, params, unique};
 
 /// A stream below `streams/`. If it is a fork, the entries before `base` are stored with its source.
@@ -50,9 +50,9 @@ pub trait PublicStreams: Sql {
             stream.content_type,
             stream.closed,
             stream.ttl,
-            stream.expires_at.map(Timestamp::millis),
+            stream.expires_at,
             stream.source,
-            stream.base.cast_signed(),
+            stream.base,
             stream.fork_description
         ];
         self.insert(sql, "stream", values)
@@ -62,13 +62,7 @@ pub trait PublicStreams: Sql {
     fn update_public(&self, stream: &PublicRow) -> Result<(), Error> {
         let sql =
             "UPDATE public_streams SET entries = ?2, closed = ?3, last_seq = ?4, expires_at = ?5 WHERE stream = ?1";
-        let values = params![
-            stream.key,
-            stream.entries.cast_signed(),
-            stream.closed,
-            stream.last_seq,
-            stream.expires_at.map(Timestamp::millis)
-        ];
+        let values = params![stream.key, stream.entries, stream.closed, stream.last_seq, stream.expires_at];
         self.execute(sql, values)
     }
 
@@ -90,12 +84,12 @@ pub trait PublicStreams: Sql {
 
     fn expired(&self, now: Timestamp, max: usize) -> Result<Vec<i64>, Error> {
         let sql = "SELECT stream FROM public_streams WHERE expires_at <= ?1 ORDER BY expires_at LIMIT ?2";
-        all(self, sql, params![now.millis(), rows(max)], |row| row.get(0))
+        all(self, sql, params![now, max], |row| row.get(0))
     }
 
     fn next_expiry(&self) -> Result<Option<Timestamp>, Error> {
         let sql = "SELECT expires_at FROM public_streams WHERE expires_at IS NOT NULL ORDER BY expires_at LIMIT 1";
-        Ok(first(self, sql, params![], |row| row.get(0))?.map(Timestamp::from_millis))
+        first(self, sql, params![], |row| row.get(0))
     }
 
     /// Returns the key of a stream without a name, whose data is to be deleted.
@@ -112,14 +106,14 @@ pub trait PublicStreams: Sql {
     fn producer(&self, stream: i64, id: &str) -> Result<Option<Producer>, Error> {
         let sql = "SELECT epoch, seq FROM producers WHERE stream = ?1 AND id = ?2";
         first(self, sql, params![stream, id], |row| {
-            Ok(Producer { id: id.to_owned(), epoch: count(row, "epoch")?, seq: count(row, "seq")? })
+            Ok(Producer { id: id.to_owned(), epoch: row.get("epoch")?, seq: row.get("seq")? })
         })
     }
 
     fn put_producer(&self, stream: i64, producer: &Producer) -> Result<(), Error> {
         let sql = "INSERT INTO producers (stream, id, epoch, seq) VALUES (?1, ?2, ?3, ?4)
                    ON CONFLICT (stream, id) DO UPDATE SET epoch = excluded.epoch, seq = excluded.seq";
-        let values = params![stream, producer.id, producer.epoch.cast_signed(), producer.seq.cast_signed()];
+        let values = params![stream, producer.id, producer.epoch, producer.seq];
         self.execute(sql, values)
     }
 
@@ -127,7 +121,7 @@ pub trait PublicStreams: Sql {
     fn delete_producers(&self, stream: i64, max: usize) -> Result<usize, Error> {
         let sql = "DELETE FROM producers
                    WHERE (stream, id) IN (SELECT stream, id FROM producers WHERE stream = ?1 LIMIT ?2)";
-        self.changed_rows(sql, params![stream, rows(max)])
+        self.changed_rows(sql, params![stream, max])
     }
 }
 
@@ -151,20 +145,19 @@ pub trait Appends: Sql {
 }
 
 pub(super) fn public(row: &dyn Row) -> Result<PublicRow, Error> {
-    let expires_at: Option<i64> = row.get("expires_at")?;
     Ok(PublicRow {
         key: row.get("stream")?,
         name: row.get::<Option<String>>("name")?.unwrap_or_default(),
         content_type: row.get("content_type")?,
-        entries: count(row, "entries")?,
+        entries: row.get("entries")?,
         closed: row.get("closed")?,
         ttl: row.get("ttl")?,
-        expires_at: expires_at.map(Timestamp::from_millis),
+        expires_at: row.get("expires_at")?,
         last_seq: row.get("last_seq")?,
         source: row.get("source")?,
-        base: count(row, "base")?,
+        base: row.get("base")?,
         fork_description: row.get("asked")?,
-        forks: count(row, "forks")?,
+        forks: row.get("forks")?,
         gone: row.get("gone")?,
     })
 }

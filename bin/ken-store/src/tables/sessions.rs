@@ -5,7 +5,7 @@ use ken_types::ops::store::{Image, Memory, Scope, Session};
 use ken_types::{Error, Timestamp};
 use serde_json::Value;
 
-use super::columns::{json, optional_word, rows, scope, scope_text, stored, time, to_json, word};
+use super::columns::{json, optional_scope, optional_word, scope, scope_text, stored, to_json, word};
 use super::logs::purged;
 use super::sql::{Row, Sql, all, each, first, params, unique};
 
@@ -43,7 +43,7 @@ pub trait Scopes: Sql {
                      UNION SELECT conversation FROM scopes WHERE connector = ?1 AND conversation = ?3 AND actor = ?2
                    ) AS s WHERE NOT EXISTS (
                      SELECT 1 FROM scopes AS o WHERE o.connector = ?1 AND o.conversation = s.conversation AND o.actor <> ?2)";
-        let values = params![connector, actor, current, rows(max)];
+        let values = params![connector, actor, current, max];
         all(self, sql, values, |row| row.get(0))
     }
 }
@@ -118,7 +118,7 @@ pub trait Sessions: Sql {
     fn sessions_named(&self, scope: Option<i64>, name: &str, max: usize) -> Result<Vec<SessionRow>, Error> {
         let sql = "SELECT * FROM sessions WHERE scope = ?1 AND name = ?2 AND archived_at IS NULL
                    ORDER BY updated_at DESC LIMIT ?3";
-        all(self, sql, params![scope, name, rows(max)], session)
+        all(self, sql, params![scope, name, max], session)
     }
 
     /// Returns the most recently used session of a scope that is not archived.
@@ -140,14 +140,14 @@ pub trait Sessions: Sql {
                    VALUES (?1, ?2, ?3, ?4, ?5, ?5, ?6, ?7, ?8)";
         let SessionRow { stream, id, scope, origin, workspace, memory, model, .. } = session;
         let memory = memory.map(Memory::name);
-        let values = params![stream, id.as_str(), scope, origin.name(), now.millis(), workspace, memory, model];
+        let values = params![stream, id.as_str(), scope, origin.name(), now, workspace, memory, model];
         self.execute(sql, values)
     }
 
     /// Sets `updated_at` to a later time, and takes the session out of the archive.
     fn touch_session(&self, stream: i64, now: Timestamp) -> Result<(), Error> {
         let sql = "UPDATE sessions SET updated_at = CASE WHEN updated_at < ?2 THEN ?2 ELSE updated_at END, archived_at = NULL WHERE stream = ?1";
-        self.execute(sql, params![stream, now.millis()])
+        self.execute(sql, params![stream, now])
     }
 
     fn set_session_title(&self, stream: i64, title: &str) -> Result<(), Error> {
@@ -173,13 +173,13 @@ pub trait Sessions: Sql {
         let of = |which: &str| format!("SELECT id FROM sessions WHERE updated_at < ?1 AND archived_at IS {which}");
         let [shown, hidden] = [SHOWN, HIDDEN].map(|which| of(&format!("NULL AND {which}")));
         let sql = format!("SELECT id FROM ({shown} UNION ALL {hidden} UNION ALL {}) AS old LIMIT ?2", of("NOT NULL"));
-        all(self, &sql, params![before.millis(), rows(max)], |row| Ok(SessionId(row.get(0)?)))
+        all(self, &sql, params![before, max], |row| Ok(SessionId(row.get(0)?)))
     }
 
     /// Archives a session. Returns false if it was archived already.
     fn archive_session(&self, stream: i64, now: Timestamp) -> Result<bool, Error> {
         let sql = "UPDATE sessions SET archived_at = ?2 WHERE stream = ?1 AND archived_at IS NULL";
-        Ok(self.changed_rows(sql, params![stream, now.millis()])? > 0)
+        Ok(self.changed_rows(sql, params![stream, now])? > 0)
     }
 
     /// Calls `see` with the stream key and the record of each session, until it returns false.
@@ -282,7 +282,7 @@ pub trait Events: Sql {
             event.scope,
             event.kind,
             event.text,
-            event.received_at.millis(),
+            event.received_at,
             json(event.context)?,
             event.raw,
             json(images)?,
@@ -295,13 +295,12 @@ pub trait Events: Sql {
         let sql = "SELECT id, text, received_at, context, c.scope, connector, actor, conversation, thread
                    FROM events AS e LEFT JOIN scopes AS c ON c.scope = e.scope WHERE event = ?1";
         first(self, sql, params![key], |row| {
-            let scoped: Option<i64> = row.get("scope")?;
             Ok(PromptRow {
                 id: EventId(row.get("id")?),
                 text: row.get("text")?,
-                received_at: time(row, "received_at")?,
+                received_at: row.get("received_at")?,
                 context: stored(row, "context")?,
-                scope: scoped.map(|_| scope(row)).transpose()?,
+                scope: optional_scope(row)?,
             })
         })
     }
@@ -327,7 +326,6 @@ pub(super) fn session(row: &dyn Row) -> Result<SessionRow, Error> {
 fn listed(row: &dyn Row) -> Result<(i64, Session), Error> {
     let found = session(row)?;
     let scope = scope(row)?;
-    let archived_at: Option<i64> = row.get("archived_at")?;
     let session = Session {
         session_id: found.id,
         origin: found.origin,
@@ -337,9 +335,9 @@ fn listed(row: &dyn Row) -> Result<(i64, Session), Error> {
         thread_id: scope.thread_id,
         title: found.title,
         display_name: found.name,
-        created_at: time(row, "created_at")?,
-        updated_at: time(row, "updated_at")?,
-        archived_at: archived_at.map(Timestamp::from_millis),
+        created_at: row.get("created_at")?,
+        updated_at: row.get("updated_at")?,
+        archived_at: row.get("archived_at")?,
         workspace: found.workspace,
         memory: found.memory,
         model: found.model,

@@ -3,7 +3,7 @@
 
 use std::fmt::Display;
 
-use ken_types::Error;
+use ken_types::{Error, Timestamp};
 
 /// A connection on which statements are run. Parameters are written `?1`, `?2` and so on in a statement, and nothing else has a question mark.
 pub trait Sql {
@@ -94,6 +94,11 @@ whole!(i64, u32, u16, bool);
 
 parameter! {
     &i64, number => Value::Whole(Some(**number));
+    u64, number => Value::Whole(Some(number.cast_signed()));
+    Option<u64>, number => Value::Whole(number.map(u64::cast_signed));
+    usize, number => Value::Whole(Some(i64::try_from(*number).unwrap_or(i64::MAX)));
+    Timestamp, time => Value::Whole(Some(time.millis()));
+    Option<Timestamp>, time => Value::Whole(time.map(Timestamp::millis));
     f64, number => Value::Real(Some(*number));
     Option<f64>, number => Value::Real(*number);
     &str, text => Value::Text(Some(text));
@@ -205,6 +210,8 @@ from_whole! {
     i64, number => Some(number);
     u32, number => number.try_into().ok();
     u16, number => number.try_into().ok();
+    u64, number => Some(number.cast_unsigned());
+    Timestamp, millis => Some(Timestamp::from_millis(millis));
     bool, number => Some(number != 0);
 }
 

@@ -6,7 +6,6 @@ use ken_types::Error;
 
 use super::Database;
 use crate::rules::terms::indexed;
-use crate::tables::columns::count;
 use crate::tables::sql::{Parameter, Sql, all, params};
 use crate::tables::{Index, KnowledgeTexts, Words};
 
@@ -93,7 +92,7 @@ impl Words for Database {
         let sql = format!("SELECT unnest(ARRAY[{}]::bigint[]) AS holders", counts.join(", "));
         let words = cut_all(words);
         let words: Vec<&dyn Parameter> = words.iter().map(|stems| stems as &dyn Parameter).collect();
-        all(self, &sql, &words, |row| count(row, "holders"))
+        all(self, &sql, &words, |row| row.get("holders"))
     }
 
     fn matching(

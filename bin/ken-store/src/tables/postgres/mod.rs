@@ -31,7 +31,6 @@ use serde_json::{Map, Value};
 use tokio::sync::mpsc::Sender;
 
 use crate::engine::clock::ServerClock;
-use crate::tables::columns::count;
 use crate::tables::sql::{Dialect, Parameters, Portion, See, Sql, params, unique};
 use crate::tables::{Backend, Begun, Hear, Reader, Tables, Tended, Writer};
 use hosts::Host;
@@ -177,7 +176,7 @@ pub(crate) struct Database {
 impl Tables for Database {
     fn sizes(&self) -> Result<Map<String, Value>, Error> {
         let sql = "SELECT pg_database_size(current_database()) AS bytes";
-        let bytes = unique(self, sql, params![], |row| count(row, "bytes"))?;
+        let bytes = unique(self, sql, params![], |row| row.get::<u64>("bytes"))?;
         Ok([("server_bytes".to_owned(), bytes.into())].into_iter().collect())
     }
 }

@@ -4,7 +4,6 @@ use ken_types::{Error, Timestamp};
 
 use super::Database;
 use crate::tables::Outbox;
-use crate::tables::columns::time;
 use crate::tables::sql::{all, params};
 
 impl Outbox for Database {
@@ -13,6 +12,6 @@ impl Outbox for Database {
                      SELECT DISTINCT ON (chat) message, due_at FROM outbox
                      WHERE live = 1 AND connector = ?1 ORDER BY chat, message) AS oldest
                    ORDER BY message";
-        all(self, sql, params![connector], |row| Ok((row.get("message")?, time(row, "due_at")?)))
+        all(self, sql, params![connector], |row| Ok((row.get("message")?, row.get("due_at")?)))
     }
 }

@@ -3,7 +3,7 @@
 use ken_types::Error;
 
 use super::Database;
-use crate::tables::columns::{count, place, rows};
+use crate::tables::columns::place;
 use crate::tables::public::{APPENDS, public};
 use crate::tables::sql::{Sql, all, each, params};
 use crate::tables::{Appends, PublicRow, PublicStreams};
@@ -36,7 +36,7 @@ impl Appends for Database {
         let sql =
             "SELECT place - ?1 AS number, octet_length(body)::bigint AS size FROM places JOIN appends USING (append)
                    WHERE place >= ?1 AND place < ?2 ORDER BY place LIMIT ?3";
-        let values = params![first, place(stream + 1, 0), rows(max)];
-        all(self, sql, values, |row| Ok((count(row, "number")?, count(row, "size")?)))
+        let values = params![first, place(stream + 1, 0), max];
+        all(self, sql, values, |row| Ok((row.get("number")?, row.get("size")?)))
     }
 }

@@ -4,7 +4,6 @@ use ken_types::Error;
 
 use super::Database;
 use crate::tables::DocumentTables;
-use crate::tables::columns::rows;
 use crate::tables::documents::{MAX_EMBEDDED_CHARACTERS, VECTORS};
 use crate::tables::sql::{all, each, params};
 
@@ -15,7 +14,7 @@ impl DocumentTables for Database {
                    WHERE NOT EXISTS (SELECT 1 FROM vectors AS v INDEXED BY vectors_by_model
                                      WHERE v.model = ?1 AND v.entry = k.entry)
                    ORDER BY entry LIMIT ?2";
-        all(self, sql, params![model, rows(max), MAX_EMBEDDED_CHARACTERS], |row| {
+        all(self, sql, params![model, max, MAX_EMBEDDED_CHARACTERS], |row| {
             Ok((row.get("entry")?, row.get("title")?, row.get("text")?))
         })
     }

@@ -4,7 +4,7 @@ use ken_types::Error;
 
 use super::Database;
 use crate::rules::terms::indexed;
-use crate::tables::columns::{count, to_json};
+use crate::tables::columns::to_json;
 use crate::tables::sql::{Sql, all, first, params};
 use crate::tables::{Index, KnowledgeTexts, Words};
 
@@ -68,7 +68,7 @@ impl Words for Database {
                            GROUP BY word.key";
                 let mut frequencies = vec![0; words.len()];
                 let found = all(self, sql, params![to_json(&words)?], |row| {
-                    Ok((count(row, "word")? as usize, count(row, "holders")?))
+                    Ok((row.get::<u64>("word")? as usize, row.get("holders")?))
                 })?;
                 for (word, frequency) in found {
                     if let Some(to) = frequencies.get_mut(word) {
@@ -85,8 +85,8 @@ impl Words for Database {
                              SELECT rowid FROM memory_index WHERE memory_index MATCH ?1 ORDER BY rowid DESC LIMIT 100
                            )";
                 let frequency = |stems: &&[String]| {
-                    let values = params![any_stem(stems), size.cast_signed()];
-                    Ok(first(self, sql, values, |row| count(row, "holders"))?.unwrap_or_default())
+                    let values = params![any_stem(stems), size];
+                    Ok(first(self, sql, values, |row| row.get("holders"))?.unwrap_or_default())
                 };
                 words.iter().map(frequency).collect()
             }

@@ -4,7 +4,6 @@ use ken_types::{Error, Timestamp};
 
 use super::Database;
 use crate::tables::Outbox;
-use crate::tables::columns::time;
 use crate::tables::sql::{all, params};
 
 impl Outbox for Database {
@@ -12,6 +11,6 @@ impl Outbox for Database {
         // In a query with min(), SQLite takes the other columns from the row with the minimum.
         let sql = "SELECT min(message) AS message, due_at FROM outbox
                    WHERE live = 1 AND connector = ?1 GROUP BY chat ORDER BY 1";
-        all(self, sql, params![connector], |row| Ok((row.get("message")?, time(row, "due_at")?)))
+        all(self, sql, params![connector], |row| Ok((row.get("message")?, row.get("due_at")?)))
     }
 }
