@@ -48,7 +48,12 @@ pub trait Outbox: Sql {
     }
 
     /// Returns the oldest unfinished message of each chat, and the time from which it can be sent.
-    fn next_messages(&self, connector: &str) -> Result<Vec<(i64, Timestamp)>, Error>;
+    fn next_messages(&self, connector: &str) -> Result<Vec<(i64, Timestamp)>, Error> {
+        let sql = "SELECT message, due_at FROM outbox WHERE message IN (
+                     SELECT min(message) FROM outbox WHERE live = 1 AND connector = ?1 GROUP BY chat)
+                   ORDER BY message";
+        all(self, sql, params![connector], |row| Ok((row.get("message")?, row.get("due_at")?)))
+    }
 
     /// Stores all fields of the row except the message itself.
     fn update_message(&self, message: &MessageRow) -> Result<(), Error> {
@@ -99,6 +104,8 @@ pub trait Outbox: Sql {
         self.changed_rows(sql, params![before, max])
     }
 }
+
+impl<D: Sql> Outbox for D {}
 
 fn message(row: &dyn Row) -> Result<MessageRow, Error> {
     let body: Option<PutMessage> = stored(row, "body")?;

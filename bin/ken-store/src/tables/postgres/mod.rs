@@ -10,7 +10,6 @@ mod hosts;
 mod knowledge;
 mod listener;
 mod logs;
-mod outbox;
 mod public;
 mod purges;
 mod schema;

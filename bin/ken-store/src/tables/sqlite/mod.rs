@@ -9,7 +9,6 @@ mod knowledge;
 mod logs;
 mod migrations;
 mod open;
-mod outbox;
 mod pages;
 mod public;
 mod purges;
