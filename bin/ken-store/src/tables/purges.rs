@@ -55,8 +55,8 @@ pub trait Purges: Words {
         self.execute("DELETE FROM purges WHERE stream = ?1", params![stream])
     }
 
-    /// Removes the copies of damaged logs, which may contain what was deleted.
-    fn remove_damaged_logs(&self);
+    /// Removes the copies of damaged logs, which may contain what was deleted. A database on a server has none beside it.
+    fn remove_damaged_logs(&self) {}
 
     fn submissions_to_purge(&self, stream: i64, max: usize) -> Result<Vec<PurgedSubmission>, Error> {
         // Settled ones first, because the last ones may still run.
@@ -190,11 +190,16 @@ pub trait Purges: Words {
     }
 
     /// Rewrites at most about `pages` pages into one segment of each full-text index, without the rows that were deleted. Returns whether there
-    /// may be more.
-    fn merge_indexes(&self, pages: i64, merge: Merge) -> Result<bool, Error>;
+    /// may be more. A server rewrites its indexes itself.
+    fn merge_indexes(&self, _pages: i64, _merge: Merge) -> Result<bool, Error> {
+        Ok(false)
+    }
 
-    /// Overwrites the unused parts of at most `max` pages after a page. Returns the number of the last page, or `None` at the end.
-    fn scrub_pages(&self, after: i64, max: usize) -> Result<Option<i64>, Error>;
+    /// Overwrites the unused parts of at most `max` pages after a page. Returns the number of the last page, or `None` at the end. The pages of
+    /// a server are its own, and its VACUUM removes what was deleted.
+    fn scrub_pages(&self, _after: i64, _max: usize) -> Result<Option<i64>, Error> {
+        Ok(None)
+    }
 }
 
 /// A time before every deletion.

@@ -11,7 +11,6 @@ mod knowledge;
 mod listener;
 mod logs;
 mod public;
-mod purges;
 mod schema;
 mod server;
 mod session;
@@ -31,7 +30,7 @@ use tokio::sync::mpsc::Sender;
 
 use crate::engine::clock::ServerClock;
 use crate::tables::sql::{Dialect, Parameters, Portion, See, Sql, params, unique};
-use crate::tables::{Backend, Begun, Hear, Reader, Tables, Tended, Writer};
+use crate::tables::{Backend, Begun, Hear, Purges, Reader, Tables, Tended, Writer};
 use hosts::Host;
 use listener::Announcement;
 use server::Server;
@@ -171,6 +170,8 @@ pub(crate) struct Database {
     host: Arc<str>,
     shares_folders: bool,
 }
+
+impl Purges for Database {}
 
 impl Tables for Database {
     fn sizes(&self) -> Result<Map<String, Value>, Error> {

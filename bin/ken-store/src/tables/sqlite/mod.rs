@@ -20,16 +20,12 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 
 use ken_types::Error;
-use ken_types::id::SubmissionId;
-use ken_types::ops::hosts::{Hosts, ServerHealth};
-use ken_types::ops::store::Lease;
-use ken_types::ops::telemetry::RunHost;
 use rusqlite::types::{ToSqlOutput, ValueRef};
 use rusqlite::{CachedStatement, Connection, ToSql, params_from_iter};
 use serde_json::Map;
 
 use crate::tables::sql::{Column, Content, Dialect, Parameters, Portion, Row, See, Sql, Value, first, params, unique};
-use crate::tables::{AbsentHost, Backend, Begun, HostTable, OtherHost, Reader, Tables, Writer};
+use crate::tables::{Backend, Begun, HostTable, Reader, Tables, Writer};
 use checkpoints::Checkpoints;
 use files::{Acknowledged, Moved, OpenFiles};
 use open::{ChangeNumber, Opened};
@@ -311,44 +307,4 @@ impl Row for rusqlite::Row<'_> {
     }
 }
 
-impl HostTable for Database {
-    fn hosts(&self) -> Result<Hosts, Error> {
-        Ok(Hosts::default())
-    }
-
-    fn remove_host(&self, _: &str) -> Result<(), Error> {
-        Ok(())
-    }
-
-    fn bound_to(&self, _: &str) -> Result<Vec<SubmissionId>, Error> {
-        Ok(Vec::new())
-    }
-
-    fn absent_home(&self, _: i64) -> Result<Option<AbsentHost>, Error> {
-        Ok(None)
-    }
-
-    fn host_of(&self, _: i64) -> Result<Option<RunHost>, Error> {
-        Ok(None)
-    }
-
-    fn copy_home(&self, _: i64, _: i64) -> Result<(), Error> {
-        Ok(())
-    }
-
-    fn has_duties(&self) -> Result<bool, Error> {
-        Ok(true)
-    }
-
-    fn expire_hosts(&self, _: &[OtherHost]) -> Result<(), Error> {
-        Ok(())
-    }
-
-    fn orphaned_leases(&self) -> Result<Vec<Lease>, Error> {
-        Ok(Vec::new())
-    }
-
-    fn server_health(&self) -> Result<Option<ServerHealth>, Error> {
-        Ok(None)
-    }
-}
+impl HostTable for Database {}
