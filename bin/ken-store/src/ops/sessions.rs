@@ -12,7 +12,7 @@ use crate::rules::check;
 use crate::rules::cursor::List;
 use crate::rules::search::{SessionWords, passage};
 use crate::rules::terms::Query;
-use crate::tables::{Index, SessionList, SessionRow, SubmissionRow, Tables};
+use crate::tables::{Index, SessionList, SessionRow, SubmissionRow, Tables, WordSearch};
 
 /// The maximum number of exchanges that a fork gets: as many as the model can be shown.
 const MAX_COPIED: u32 = 1_000;
@@ -188,7 +188,8 @@ fn sessions_with(
 ) -> Result<Found, Error> {
     let query = Query::of_list(text);
     let words: Vec<&[String]> = query.terms().iter().map(|term| term.stems.as_slice()).collect();
-    let turns = tables.matching(Index::Memory, &words, true, None, MAX_TURNS)?;
+    let search = WordSearch { index: Index::Memory, words: &words, match_all: true, scope_words: None };
+    let turns = tables.matching(&search, MAX_TURNS)?;
     let mut found = Vec::new();
     tables.sessions_of_exchanges(&turns, list, &mut |stream, turn, session| {
         if is_listed(&session) {

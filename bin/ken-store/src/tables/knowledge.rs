@@ -194,16 +194,58 @@ pub enum Index {
     Memory,
 }
 
+impl Index {
+    pub(super) fn table(self) -> &'static str {
+        match self {
+            Index::Knowledge => "knowledge_index",
+            Index::Memory => "memory_index",
+        }
+    }
+}
+
+/// The rows of an index that contain all of the words, or any of them. A word is given by its stems, one of which must be in the row. If scope
+/// words are given, the row must have one of them.
+#[derive(Debug, Clone, Copy)]
+pub struct WordSearch<'a> {
+    pub index: Index,
+    pub words: &'a [&'a [String]],
+    pub match_all: bool,
+    pub scope_words: Option<&'a [String]>,
+}
+
+/// Which rows of an index are returned first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Order {
+    Best,
+    Newest,
+}
+
 /// The full-text indexes. They contain the stems of words (`rules::terms`) and, for each row, a scope word that says who can find the row.
 pub trait Words: Sql {
     fn index_knowledge(&self, key: i64, scope_word: &str, texts: &KnowledgeTexts) -> Result<(), Error>;
 
-    /// Removes the rows with keys after `after`, up to and including `until`.
-    fn unindex_knowledge(&self, after: i64, until: i64) -> Result<(), Error>;
-
-    fn unindex_exchange(&self, submission: i64) -> Result<(), Error>;
-
     fn index_exchange(&self, submission: i64, scope_word: &str, prompt: &str, answer: &str) -> Result<(), Error>;
+
+    /// Returns the column with the keys of an index.
+    fn index_key(&self, index: Index) -> &'static str;
+
+    /// Removes the rows with keys after `after`, up to and including `until`.
+    fn unindex_knowledge(&self, after: i64, until: i64) -> Result<(), Error> {
+        let key = self.index_key(Index::Knowledge);
+        let sql = format!("DELETE FROM knowledge_index WHERE {key} > ?1 AND {key} <= ?2");
+        self.execute(&sql, params![after, until])
+    }
+
+    fn unindex_exchange(&self, submission: i64) -> Result<(), Error> {
+        let sql = format!("DELETE FROM memory_index WHERE {} = ?1", self.index_key(Index::Memory));
+        self.execute(&sql, params![submission])
+    }
+
+    /// Returns the keys of all rows.
+    fn indexed(&self, index: Index) -> Result<Vec<i64>, Error> {
+        let (table, key) = (index.table(), self.index_key(index));
+        all(self, &format!("SELECT {key} FROM {table} ORDER BY {key}"), params![], |row| row.get(0))
+    }
 
     /// Returns the approximate number of rows.
     fn index_size(&self, index: Index) -> Result<u64, Error> {
@@ -218,17 +260,24 @@ pub trait Words: Sql {
     /// may be counted twice. `size` is the number of rows in the index.
     fn document_frequencies(&self, index: Index, words: &[&[String]], size: u64) -> Result<Vec<u64>, Error>;
 
-    /// Returns the keys of the rows that contain all of the words, or any of them. A word is given by its stems, one of which must be in
-    /// the row. If scope words are given, the row must have one of them. The order is best first in knowledge, and newest first in memory;
-    /// with scope words it is newest first in knowledge too, unless there are more rows than `max`: then the best of them are returned.
-    fn matching(
-        &self,
-        index: Index,
-        words: &[&[String]],
-        all: bool,
-        scope_words: Option<&[String]>,
-        max: u32,
-    ) -> Result<Vec<i64>, Error>;
+    /// Returns the keys of the rows of a search, which has at least one word.
+    fn search(&self, search: &WordSearch<'_>, order: Order, max: u64) -> Result<Vec<i64>, Error>;
+
+    /// Like `search`. The order is best first in knowledge, and newest first in memory, because ranking reads every row that contains a word,
+    /// and turns would become slower as more is said. With scope words it is newest first in knowledge too, unless there are more rows than
+    /// `max`: then the best of them are returned.
+    fn matching(&self, search: &WordSearch<'_>, max: u32) -> Result<Vec<i64>, Error> {
+        let max = u64::from(max);
+        match (search.index, search.scope_words) {
+            _ if search.words.is_empty() => Ok(Vec::new()),
+            (Index::Memory, _) => self.search(search, Order::Newest, max),
+            (Index::Knowledge, None) => self.search(search, Order::Best, max),
+            (Index::Knowledge, Some(_)) => {
+                let hits = self.search(search, Order::Newest, max + 1)?;
+                if hits.len() as u64 <= max { Ok(hits) } else { self.search(search, Order::Best, max) }
+            }
+        }
+    }
 }
 
 fn knowledge(row: &dyn Row) -> Result<KnowledgeRecord, Error> {

@@ -2,7 +2,6 @@
 
 use ken_types::Error;
 
-use super::knowledge::Index;
 use super::sql::{Content, Parameter, Row, Sql, Value, each, params};
 
 /// The value of a column, when whole tables are copied.
@@ -69,9 +68,6 @@ pub trait Whole: Sql {
     fn clear(&self, table: &str) -> Result<(), Error> {
         self.execute(&format!("DELETE FROM {table}"), params![])
     }
-
-    /// Returns the keys of the rows of an index of words.
-    fn indexed(&self, index: Index) -> Result<Vec<i64>, Error>;
 
     /// Makes the keys of later rows follow those that were inserted with their keys.
     fn continue_keys(&self) -> Result<(), Error>;
