@@ -80,7 +80,16 @@ pub trait DocumentTables: Sql {
     }
 
     /// Returns entries without a vector of this model, oldest first: their key, their title and the beginning of their content.
-    fn unembedded(&self, model: &str, max: usize) -> Result<Vec<(i64, String, String)>, Error>;
+    fn unembedded(&self, model: &str, max: usize) -> Result<Vec<(i64, String, String)>, Error> {
+        let sql = format!(
+            "SELECT entry, title, substr(content, 1, CAST(?3 AS int)) AS text FROM knowledge AS k WHERE NOT EXISTS (
+               SELECT 1 FROM vectors AS v {} WHERE v.model = ?1 AND v.entry = k.entry) ORDER BY entry LIMIT ?2",
+            self.dialect().of_model
+        );
+        all(self, &sql, params![model, max, MAX_EMBEDDED_CHARACTERS], |row| {
+            Ok((row.get("entry")?, row.get("title")?, row.get("text")?))
+        })
+    }
 
     fn put_vector(&self, entry: i64, model: &str, scope_word: &str, vector: &[u8]) -> Result<(), Error> {
         let sql = "INSERT INTO vectors (entry, model, scope, vector) VALUES (?1, ?2, ?3, ?4)
@@ -145,7 +154,7 @@ pub trait DocumentTables: Sql {
 }
 
 /// The maximum number of characters of an entry's content from which its vector is computed.
-pub(super) const MAX_EMBEDDED_CHARACTERS: i64 = 4_096;
+const MAX_EMBEDDED_CHARACTERS: i64 = 4_096;
 
 /// The maximum number of characters of a prompt that are shown.
 const MAX_PROMPT_CHARACTERS: i64 = 200;

@@ -4,7 +4,7 @@ use ken_types::ops::streams::Producer;
 use ken_types::{Error, Timestamp};
 
 use super::columns::place;
-use super::sql::{Row, Sql, all, first, params, unique};
+use super::sql::{Row, Sql, all, each, first, params, unique};
 
 /// A stream below `streams/`. If it is a fork, the entries before `base` are stored with its source.
 #[derive(Debug, Clone)]
@@ -39,7 +39,13 @@ pub trait PublicStreams: Sql {
 
     /// Returns the streams whose names begin with `prefix` and whose keys are less than `before`, in descending order of keys. Streams that
     /// are only kept for their forks are left out.
-    fn list_public(&self, prefix: &str, before: i64, limit: u32) -> Result<Vec<PublicRow>, Error>;
+    fn list_public(&self, prefix: &str, before: i64, limit: u32) -> Result<Vec<PublicRow>, Error> {
+        let begins = self.dialect().begins;
+        let sql = format!(
+            "SELECT * FROM public_streams WHERE stream < ?2 AND gone = 0 AND {begins} ORDER BY stream DESC LIMIT ?3"
+        );
+        all(self, &sql, params![prefix, before, limit], public)
+    }
 
     /// Inserts a stream and returns its key. The number of entries is set later with [`PublicStreams::update_public`].
     fn insert_public(&self, stream: &PublicRow) -> Result<i64, Error> {
@@ -125,15 +131,32 @@ pub trait PublicStreams: Sql {
     }
 }
 
+impl<D: Sql> PublicStreams for D {}
+
 /// The entries of streams below `streams/`: bytes, numbered from 0.
 pub trait Appends: Sql {
     fn insert_append(&self, stream: i64, number: u64, body: &[u8]) -> Result<(), Error>;
 
     /// Calls `see` with each entry from `from` (inclusive) to `to` (exclusive), until it returns false. Returns false if it did.
-    fn appends(&self, stream: i64, from: u64, to: u64, see: &mut dyn FnMut(&[u8]) -> bool) -> Result<bool, Error>;
+    fn appends(&self, stream: i64, from: u64, to: u64, see: &mut dyn FnMut(&[u8]) -> bool) -> Result<bool, Error> {
+        let sql = format!(
+            "SELECT body FROM places {} JOIN appends USING (append) WHERE place >= ?1 AND place < ?2 ORDER BY place",
+            self.dialect().in_order
+        );
+        let values = params![place(stream, from), place(stream, to)];
+        each(self, &sql, values, APPENDS, &mut |row| Ok(see(row.bytes(0)?)))
+    }
 
     /// Returns the numbers of the first entries that are still stored, with their sizes in bytes.
-    fn append_sizes(&self, stream: i64, max: usize) -> Result<Vec<(u64, u64)>, Error>;
+    fn append_sizes(&self, stream: i64, max: usize) -> Result<Vec<(u64, u64)>, Error> {
+        let sql = format!(
+            "SELECT place - ?1 AS number, CAST(octet_length(body) AS bigint) AS size
+             FROM places {} JOIN appends USING (append) WHERE place >= ?1 AND place < ?2 ORDER BY place LIMIT ?3",
+            self.dialect().in_order
+        );
+        let values = params![place(stream, 0), place(stream + 1, 0), max];
+        all(self, &sql, values, |row| Ok((row.get("number")?, row.get("size")?)))
+    }
 
     /// Deletes the entries up to and including `last`.
     fn delete_appends(&self, stream: i64, last: u64) -> Result<(), Error> {
@@ -144,7 +167,7 @@ pub trait Appends: Sql {
     }
 }
 
-pub(super) fn public(row: &dyn Row) -> Result<PublicRow, Error> {
+fn public(row: &dyn Row) -> Result<PublicRow, Error> {
     Ok(PublicRow {
         key: row.get("stream")?,
         name: row.get::<Option<String>>("name")?.unwrap_or_default(),
@@ -163,4 +186,4 @@ pub(super) fn public(row: &dyn Row) -> Result<PublicRow, Error> {
 }
 
 /// How many entries are fetched at a time.
-pub(super) const APPENDS: u32 = 64;
+const APPENDS: u32 = 64;

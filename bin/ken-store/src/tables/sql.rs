@@ -37,6 +37,12 @@ pub struct Dialect {
     pub json: &'static str,
     /// The function for the place of one text in another.
     pub position: &'static str,
+    /// The condition that the text `name` begins with ?1.
+    pub begins: &'static str,
+    /// Stands before a join whose tables are to be read in their order, which the server finds itself.
+    pub in_order: &'static str,
+    /// Stands behind the table `vectors`, of which only those of one model are to be read.
+    pub of_model: &'static str,
     /// The sessions of exchanges, of which ?1 is a list in JSON, each with the newest of them.
     pub sessions_of_exchanges: &'static str,
     /// Stands behind another assignment in a row of `submissions`, and makes this host the one that holds it.

@@ -9,11 +9,10 @@ mod health;
 mod hosts;
 mod knowledge;
 mod listener;
-mod logs;
-mod public;
 mod schema;
 mod server;
 mod session;
+mod streams;
 mod submissions;
 mod timeline;
 mod values;
@@ -427,6 +426,9 @@ impl Sql for Database {
         Dialect {
             json: "::json",
             position: "strpos",
+            begins: "starts_with(name, ?1)",
+            in_order: "",
+            of_model: "",
             sessions_of_exchanges: "(SELECT stream, max(submission) AS newest FROM exchanges
                 WHERE submission IN (SELECT value::bigint FROM json_array_elements_text(?1::json)) GROUP BY stream) AS t
               JOIN sessions AS s ON s.stream = t.stream JOIN scopes ON scopes.scope = s.scope",

@@ -1,24 +1,13 @@
-//! Documents whose pieces are knowledge entries, the vectors of entries, and which turns used an entry.
+//! The vectors of entries.
 
 use ken_types::Error;
 
 use super::Database;
 use crate::tables::DocumentTables;
-use crate::tables::documents::{MAX_EMBEDDED_CHARACTERS, VECTORS};
-use crate::tables::sql::{all, each, params};
+use crate::tables::documents::VECTORS;
+use crate::tables::sql::{each, params};
 
 impl DocumentTables for Database {
-    fn unembedded(&self, model: &str, max: usize) -> Result<Vec<(i64, String, String)>, Error> {
-        // Without INDEXED BY, SQLite looks up each entry in the table of vectors, and reads all vectors for that.
-        let sql = "SELECT entry, title, substr(content, 1, ?3) AS text FROM knowledge AS k
-                   WHERE NOT EXISTS (SELECT 1 FROM vectors AS v INDEXED BY vectors_by_model
-                                     WHERE v.model = ?1 AND v.entry = k.entry)
-                   ORDER BY entry LIMIT ?2";
-        all(self, sql, params![model, max, MAX_EMBEDDED_CHARACTERS], |row| {
-            Ok((row.get("entry")?, row.get("title")?, row.get("text")?))
-        })
-    }
-
     fn vectors(
         &self,
         model: &str,

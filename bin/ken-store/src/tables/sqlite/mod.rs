@@ -6,13 +6,12 @@ mod documents;
 mod fault;
 mod files;
 mod knowledge;
-mod logs;
 mod migrations;
 mod open;
 mod pages;
-mod public;
 mod purges;
 mod soundness;
+mod streams;
 mod submissions;
 mod whole;
 
@@ -252,6 +251,10 @@ impl Sql for Database {
         Dialect {
             json: "",
             position: "instr",
+            begins: "substr(name, 1, length(?1)) = ?1",
+            in_order: "CROSS",
+            // Without it, SQLite looks up each entry in the table of vectors, and reads all vectors for that.
+            of_model: "INDEXED BY vectors_by_model",
             // CROSS JOIN keeps SQLite from beginning with all sessions or all exchanges.
             sessions_of_exchanges: "(SELECT x.stream, max(x.submission) AS newest
                 FROM json_each(?1) AS found CROSS JOIN exchanges AS x ON x.submission = found.value GROUP BY x.stream) AS t
