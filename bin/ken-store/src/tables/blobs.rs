@@ -6,7 +6,7 @@ use ken_types::ops::store::Image;
 use ken_types::{Error, Timestamp};
 
 use super::columns::stored;
-use super::sql::{Row, Sql, all, each, first, params, unique};
+use super::sql::{Row, Sql, all, first, params, unique};
 
 /// A blob without its bytes.
 #[derive(Debug, Clone, Copy)]
@@ -45,7 +45,7 @@ pub trait Blobs: Sql {
                      SELECT coalesce(max(start), 0) FROM pieces WHERE blob = ?1 AND start <= ?2
                    ) ORDER BY start";
         let values = params![blob, from];
-        each(self, sql, values, PIECES, &mut |row| Ok(see(row.get("start")?, row.bytes("bytes")?))).map(drop)
+        self.query(sql, values, Some(PIECES), &mut |row| Ok(see(row.get("start")?, row.bytes("bytes")?))).map(drop)
     }
 
     fn touch_blob(&self, blob: i64, now: Timestamp) -> Result<(), Error> {

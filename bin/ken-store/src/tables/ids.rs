@@ -4,7 +4,7 @@ use ken_types::ops::ids::{FoundId, IdKind};
 use ken_types::{Error, Offset};
 
 use super::columns::scope;
-use super::sql::{Parameters, Row, Sql, each, first, params};
+use super::sql::{Parameters, Row, Sql, first, params};
 
 /// Things by their ids. `see` is called with each, until it returns false.
 pub trait Ids: Sql {
@@ -137,5 +137,5 @@ fn see_each(
 ) -> Result<(), Error> {
     let dialect = database.dialect();
     let sql = sql.replace("{json}", dialect.json).replace("{position}", dialect.position);
-    each(database, &sql, values, FOUND, &mut |row| Ok(see(found(kind, row)?))).map(drop)
+    database.query(&sql, values, Some(FOUND), &mut |row| Ok(see(found(kind, row)?))).map(drop)
 }

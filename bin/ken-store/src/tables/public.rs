@@ -4,7 +4,7 @@ use ken_types::ops::streams::Producer;
 use ken_types::{Error, Timestamp};
 
 use super::columns::place;
-use super::sql::{Row, Sql, all, each, first, params, unique};
+use super::sql::{Row, Sql, all, first, params, unique};
 
 /// A stream below `streams/`. If it is a fork, the entries before `base` are stored with its source.
 #[derive(Debug, Clone)]
@@ -144,7 +144,7 @@ pub trait Appends: Sql {
             self.dialect().in_order
         );
         let values = params![place(stream, from), place(stream, to)];
-        each(self, &sql, values, APPENDS, &mut |row| Ok(see(row.bytes(0)?)))
+        self.query(&sql, values, Some(APPENDS), &mut |row| Ok(see(row.bytes(0)?)))
     }
 
     /// Returns the numbers of the first entries that are still stored, with their sizes in bytes.

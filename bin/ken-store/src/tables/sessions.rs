@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::columns::{json, optional_scope, optional_word, scope, scope_text, stored, to_json, word};
 use super::logs::purged;
-use super::sql::{Row, Sql, all, each, first, params, unique};
+use super::sql::{Row, Sql, all, first, params, unique};
 
 /// The stored scopes. Each has a key.
 pub trait Scopes: Sql {
@@ -87,6 +87,17 @@ pub struct SessionList {
     /// Whether those of the runs of schedules are included.
     pub scheduled: bool,
     pub after: (i64, i64),
+}
+
+impl SessionList {
+    /// Returns the condition for the sessions `s`. Its parameters are the scope and the two parts of the position. A filter that is not used is
+    /// left out, so that the index of the list can be used.
+    fn condition(&self) -> String {
+        let of_scope = self.scope.map_or("CAST(?1 AS bigint) IS NULL", |_| "s.scope = ?1");
+        let chosen = if self.scheduled { "" } else { "AND substr(s.id, 1, 9) <> 'schedule:'" };
+        let archived = if self.archived { "NOT NULL" } else { "NULL" };
+        format!("{of_scope} {chosen} AND s.archived_at IS {archived} AND (s.updated_at, s.stream) < (?2, ?3)")
+    }
 }
 
 pub trait Sessions: Sql {
@@ -184,15 +195,11 @@ pub trait Sessions: Sql {
 
     /// Calls `see` with the stream key and the record of each session, until it returns false.
     fn list_sessions(&self, list: &SessionList, see: &mut dyn FnMut(i64, Session) -> bool) -> Result<(), Error> {
-        // A filter that is not used is left out of the statement, so that the index of the list can be used.
-        let of_scope = list.scope.map_or("CAST(?1 AS bigint) IS NULL", |_| "s.scope = ?1");
-        let chosen = if list.scheduled { "" } else { "AND substr(s.id, 1, 9) <> 'schedule:'" };
-        let archived = if list.archived { "NOT NULL" } else { "NULL" };
+        let is_chosen = list.condition();
         let of = |which: &str| {
             format!(
                 "SELECT s.*, connector, actor, conversation, thread
-                 FROM sessions AS s JOIN scopes ON scopes.scope = s.scope
-                 WHERE {of_scope} {chosen} AND s.archived_at IS {archived} AND (s.updated_at, s.stream) < (?2, ?3) AND {which}"
+                 FROM sessions AS s JOIN scopes ON scopes.scope = s.scope WHERE {is_chosen} AND {which}"
             )
         };
         // All archived sessions are in one index, the others in two, which are merged.
@@ -203,7 +210,7 @@ pub trait Sessions: Sql {
         };
         let sql = format!("{sessions} ORDER BY updated_at DESC, stream DESC");
         let (at, stream) = list.after;
-        let seen = each(self, &sql, params![list.scope, at, stream], SESSIONS, &mut |row| {
+        let seen = self.query(&sql, params![list.scope, at, stream], Some(SESSIONS), &mut |row| {
             let (stream, session) = listed(row)?;
             Ok(see(stream, session))
         });
@@ -218,17 +225,15 @@ pub trait Sessions: Sql {
         list: &SessionList,
         see: &mut dyn FnMut(i64, i64, Session) -> bool,
     ) -> Result<(), Error> {
-        let of_scope = list.scope.map_or("CAST(?2 AS bigint) IS NULL", |_| "s.scope = ?2");
-        let chosen = if list.scheduled { "" } else { "AND substr(s.id, 1, 9) <> 'schedule:'" };
-        let archived = if list.archived { "NOT NULL" } else { "NULL" };
         let sql = format!(
-            "SELECT s.*, connector, actor, conversation, thread, newest FROM {}
-             WHERE {of_scope} {chosen} AND s.archived_at IS {archived} AND (s.updated_at, s.stream) < (?3, ?4)
+            "SELECT s.*, connector, actor, conversation, thread, newest FROM {} WHERE {}
              ORDER BY updated_at DESC, s.stream DESC",
-            self.dialect().sessions_of_exchanges
+            self.dialect().sessions_of_exchanges,
+            list.condition()
         );
         let (at, stream) = list.after;
-        let seen = each(self, &sql, params![to_json(&exchanges)?, list.scope, at, stream], SESSIONS, &mut |row| {
+        let values = params![list.scope, at, stream, to_json(&exchanges)?];
+        let seen = self.query(&sql, values, Some(SESSIONS), &mut |row| {
             let (stream, session) = listed(row)?;
             Ok(see(stream, row.get("newest")?, session))
         });

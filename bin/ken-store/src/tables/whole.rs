@@ -2,7 +2,7 @@
 
 use ken_types::Error;
 
-use super::sql::{Content, Parameter, Row, Sql, Value, each, params};
+use super::sql::{Content, Parameter, Row, Sql, Value, params};
 
 /// The value of a column, when whole tables are copied.
 #[derive(Debug, Clone, PartialEq)]
@@ -54,7 +54,7 @@ pub trait Whole: Sql {
         see: &mut dyn FnMut(Vec<Cell>) -> Result<(), Error>,
     ) -> Result<(), Error> {
         let sql = format!("SELECT {} FROM {table} ORDER BY {order}", quoted(columns));
-        let seen = each(self, &sql, params![], ROWS, &mut |row| {
+        let seen = self.query(&sql, params![], Some(ROWS), &mut |row| {
             let cells: Result<Vec<Cell>, Error> = (0..columns.len()).map(|column| cell(row, column)).collect();
             see(cells?).map(|()| true)
         });

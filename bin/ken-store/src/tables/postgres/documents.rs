@@ -5,7 +5,7 @@ use ken_types::Error;
 use super::Database;
 use crate::tables::DocumentTables;
 use crate::tables::documents::VECTORS;
-use crate::tables::sql::{each, params};
+use crate::tables::sql::{Sql, params};
 
 impl DocumentTables for Database {
     fn vectors(
@@ -18,7 +18,7 @@ impl DocumentTables for Database {
         let sql = "SELECT entry, vector FROM (
                      SELECT entry, scope, vector FROM vectors WHERE model = ?1 ORDER BY entry DESC LIMIT ?2) AS newest
                    WHERE scope = ANY (?3) ORDER BY entry DESC";
-        let seen = each(self, sql, params![model, max, scope_words], VECTORS, &mut |row| {
+        let seen = self.query(sql, params![model, max, scope_words], Some(VECTORS), &mut |row| {
             see(row.get(0)?, row.bytes(1)?);
             Ok(true)
         });

@@ -28,7 +28,7 @@ use serde_json::{Map, Value};
 use tokio::sync::mpsc::Sender;
 
 use crate::engine::clock::ServerClock;
-use crate::tables::sql::{Dialect, Parameters, Portion, See, Sql, params, unique};
+use crate::tables::sql::{Dialect, Parameters, See, Sql, params, unique};
 use crate::tables::{Backend, Begun, Hear, Purges, Reader, Tables, Tended, Writer};
 use hosts::Host;
 use listener::Announcement;
@@ -413,9 +413,9 @@ impl Sql for Database {
         unique(self, &format!("{sql} RETURNING {key}"), values, |row| row.get(0))
     }
 
-    fn query(&self, sql: &str, values: Parameters<'_>, portion: Portion, see: See<'_>) -> Result<bool, Error> {
+    fn query(&self, sql: &str, values: Parameters<'_>, portion: Option<u32>, see: See<'_>) -> Result<bool, Error> {
         let sql = numbered(sql);
-        let Portion::Rows(portion) = portion else {
+        let Some(portion) = portion else {
             let rows = self.session.borrow_mut().query(&sql, values)?;
             return see_all(&rows, see);
         };
@@ -430,7 +430,7 @@ impl Sql for Database {
             in_order: "",
             of_model: "",
             sessions_of_exchanges: "(SELECT stream, max(submission) AS newest FROM exchanges
-                WHERE submission IN (SELECT value::bigint FROM json_array_elements_text(?1::json)) GROUP BY stream) AS t
+                WHERE submission IN (SELECT value::bigint FROM json_array_elements_text(?4::json)) GROUP BY stream) AS t
               JOIN sessions AS s ON s.stream = t.stream JOIN scopes ON scopes.scope = s.scope",
             hold_here: ", holder = current_setting('ken.host')",
             is_held_here: " AND holder = current_setting('ken.host')",

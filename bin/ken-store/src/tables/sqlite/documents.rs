@@ -5,7 +5,7 @@ use ken_types::Error;
 use super::Database;
 use crate::tables::DocumentTables;
 use crate::tables::documents::VECTORS;
-use crate::tables::sql::{each, params};
+use crate::tables::sql::{Sql, params};
 
 impl DocumentTables for Database {
     fn vectors(
@@ -16,7 +16,7 @@ impl DocumentTables for Database {
         see: &mut dyn FnMut(i64, &[u8]),
     ) -> Result<(), Error> {
         let sql = "SELECT entry, scope, vector FROM vectors WHERE model = ?1 ORDER BY entry DESC LIMIT ?2";
-        let seen = each(self, sql, params![model, max], VECTORS, &mut |row| {
+        let seen = self.query(sql, params![model, max], Some(VECTORS), &mut |row| {
             let scope_word = row.text(1)?;
             if scope_words.iter().any(|known| known == scope_word) {
                 see(row.get(0)?, row.bytes(2)?);

@@ -23,7 +23,7 @@ use rusqlite::types::{ToSqlOutput, ValueRef};
 use rusqlite::{CachedStatement, Connection, ToSql, params_from_iter};
 use serde_json::Map;
 
-use crate::tables::sql::{Column, Content, Dialect, Parameters, Portion, Row, See, Sql, Value, first, params, unique};
+use crate::tables::sql::{Column, Content, Dialect, Parameters, Row, See, Sql, Value, first, params, unique};
 use crate::tables::{Backend, Begun, HostTable, Reader, Tables, Writer};
 use checkpoints::Checkpoints;
 use files::{Acknowledged, Moved, OpenFiles};
@@ -236,7 +236,7 @@ impl Sql for Database {
         Ok(self.0.last_insert_rowid())
     }
 
-    fn query(&self, sql: &str, values: Parameters<'_>, _: Portion, see: See<'_>) -> Result<bool, Error> {
+    fn query(&self, sql: &str, values: Parameters<'_>, _: Option<u32>, see: See<'_>) -> Result<bool, Error> {
         let mut statement = self.0.prepare_cached(sql).map_err(fault::error)?;
         let mut rows = statement.query(bound(values)).map_err(fault::error)?;
         while let Some(row) = rows.next().map_err(fault::error)? {
@@ -257,7 +257,7 @@ impl Sql for Database {
             of_model: "INDEXED BY vectors_by_model",
             // CROSS JOIN keeps SQLite from beginning with all sessions or all exchanges.
             sessions_of_exchanges: "(SELECT x.stream, max(x.submission) AS newest
-                FROM json_each(?1) AS found CROSS JOIN exchanges AS x ON x.submission = found.value GROUP BY x.stream) AS t
+                FROM json_each(?4) AS found CROSS JOIN exchanges AS x ON x.submission = found.value GROUP BY x.stream) AS t
               CROSS JOIN sessions AS s ON s.stream = t.stream CROSS JOIN scopes ON scopes.scope = s.scope",
             hold_here: "",
             is_held_here: "",
