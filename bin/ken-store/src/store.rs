@@ -12,7 +12,6 @@ use ken_types::ops::documents::{DocumentWork, FindWork};
 use ken_types::ops::outbox::{DueList, DueMessages};
 use ken_types::ops::store::*;
 use ken_types::ops::streams::Lifetime;
-use ken_wire::Daemon;
 use serde_json::{Map, Value};
 use tokio::time::{Instant, sleep, timeout_at};
 
@@ -22,7 +21,7 @@ use crate::engine::clock::Clock;
 use crate::engine::readers::Readers;
 use crate::engine::watch::{Condition, News, Subscription, Topic, Watch, stopping};
 use crate::engine::writer::{Counters, Writer};
-use crate::ops::{self, Host, Read, Write};
+use crate::ops::{self, Read, Write};
 use crate::rules::page;
 use crate::tables::{Backend, Tables};
 
@@ -347,48 +346,6 @@ impl Store {
         stats.insert("read_queue".into(), self.readers.waiting().into());
         stats.insert("waiters".into(), self.watch.len().into());
         stats
-    }
-}
-
-impl<D: Daemon + AsRef<Store>> Host for D {
-    async fn read<O: Read>(&self, args: O::Args) -> Result<O::Reply, Error> {
-        self.as_ref().read::<O>(args).await
-    }
-
-    async fn write<O: Write>(&self, args: O::Args) -> Result<O::Reply, Error> {
-        self.as_ref().write::<O>(args).await
-    }
-
-    async fn claim(&self, connection: ConnectionId, args: ClaimSubmissions) -> Result<Claims, Error> {
-        self.as_ref().claim(connection, args).await
-    }
-
-    async fn renew(&self, connection: ConnectionId, args: RenewLeases) -> Result<LostLeases, Error> {
-        self.as_ref().renew(connection, args).await
-    }
-
-    async fn wait(&self, args: WaitSubmission) -> Result<SubmissionStatus, Error> {
-        self.as_ref().wait(args).await
-    }
-
-    async fn approval(&self, args: GetApproval) -> Result<Approval, Error> {
-        self.as_ref().approval(args).await
-    }
-
-    async fn pending_approvals(&self, args: ListApprovals) -> Result<PendingApprovals, Error> {
-        self.as_ref().pending_approvals(args).await
-    }
-
-    async fn due(&self, args: DueMessages) -> Result<DueList, Error> {
-        self.as_ref().due(args).await
-    }
-
-    async fn document_work(&self, args: FindWork) -> Result<DocumentWork, Error> {
-        self.as_ref().document_work(args).await
-    }
-
-    async fn read_stream(&self, args: ReadStream) -> Result<StreamPage, Error> {
-        self.as_ref().read_stream(args).await
     }
 }
 

@@ -13,7 +13,7 @@ use ken_types::{Error, Offset};
 use serde_json::Value;
 
 use crate::engine::change::Change;
-use crate::ops::{Host, Operations, Read, Write};
+use crate::ops::{Read, Write};
 use crate::rules::digest;
 use crate::rules::exchange::{Fold, Prompt};
 use crate::rules::queue::Ending;
@@ -25,10 +25,6 @@ const MAX_IMPORTED: u32 = 1_000;
 /// The origin of what a caller says was said before. Nobody knows who has written it.
 const IMPORT: &str = "import";
 const KIND: &str = "chat.imported";
-
-pub(super) fn add<H: Host>(operations: Operations<H>) -> Operations<H> {
-    operations.write::<DoorsDelivered>().write::<DoorsNotice>().read::<DoorsFind>().write::<DoorsDelete>()
-}
 
 impl Write for DoorsNotice {
     fn run(tables: &dyn Tables, args: &SentNotice, _: &mut Change) -> Result<Nothing, Error> {

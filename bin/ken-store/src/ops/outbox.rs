@@ -1,7 +1,5 @@
 //! Messages to chats. Each chat has a queue: a message is sent when all earlier ones of the chat are finished.
 
-use std::sync::Arc;
-
 use ken_types::event::{CitedSource, Outcome};
 use ken_types::ops::Nothing;
 use ken_types::ops::outbox::*;
@@ -10,7 +8,7 @@ use ken_types::{Error, Timestamp};
 use serde_json::{Value, json};
 
 use crate::engine::change::{Change, Effect};
-use crate::ops::{Host, Operations, Read, Write};
+use crate::ops::{Read, Write};
 use crate::rules::check;
 use crate::rules::queue::Ending;
 use crate::tables::{MessageRow, SubmissionRow, Tables};
@@ -30,12 +28,6 @@ const SLICE: usize = 200;
 const ERROR_CHARACTERS: usize = 500;
 /// The prefix of the ids of events that came in through the messaging connector.
 const MESSENGER: &str = "messenger";
-
-pub(super) fn add<H: Host>(operations: Operations<H>) -> Operations<H> {
-    let Operations(table) =
-        operations.write::<OutboxPut>().write::<OutboxAttempt>().write::<OutboxSettle>().read::<OutboxList>();
-    Operations(table.op::<OutboxDue, _, _>(|host: Arc<H>, _, args| async move { host.due(args).await }))
-}
 
 impl Write for OutboxPut {
     fn check(args: &PutMessage) -> Result<(), Error> {

@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 
 use crate::engine::change::{Change, Effect};
 use crate::ops::queue::{self, Entry};
-use crate::ops::{Host, Operations, Read, Write, logs, outbox, sessions, turns};
+use crate::ops::{Read, Write, logs, outbox, sessions, turns};
 use crate::rules::cursor::List;
 use crate::rules::queue::Ending;
 use crate::rules::schedules::{Activity, Ended, attempt_end, initial_state};
@@ -40,20 +40,6 @@ const MAX_POSTED_BYTES: usize = 32 * 1024;
 const BUSY_RETRY_MS: u64 = 1_000;
 /// The maximum number of deleted or ended schedules that one slice of background work removes.
 const SLICE: usize = 20;
-
-pub(super) fn add<H: Host>(operations: Operations<H>) -> Operations<H> {
-    operations
-        .write::<SchedulesPut>()
-        .read::<SchedulesGet>()
-        .read::<SchedulesState>()
-        .read::<SchedulesList>()
-        .write::<SchedulesPause>()
-        .write::<SchedulesDelete>()
-        .write::<SchedulesStart>()
-        .read::<SchedulesRuns>()
-        .read::<SchedulesRunGet>()
-        .write::<SchedulesAdvance>()
-}
 
 fn unknown(slug: &str) -> Error {
     Error::not_found(format!("there is no schedule {slug:?}")).hint("`ken schedule list` lists them")

@@ -7,7 +7,7 @@ use ken_types::ops::{Nothing, Page};
 use serde_json::json;
 
 use crate::engine::change::Change;
-use crate::ops::{Host, Operations, Read, Write, logs, queue};
+use crate::ops::{Read, Write, logs, queue};
 use crate::rules::check;
 use crate::rules::cursor::List;
 use crate::rules::search::{SessionWords, passage};
@@ -26,20 +26,6 @@ const MAX_TURNS: u32 = 5_000;
 const MAX_EXAMINED: usize = 5_000;
 /// The maximum number of sessions that the error for an ambiguous name lists.
 const MAX_CANDIDATES: usize = 10;
-
-pub(super) fn add<H: Host>(operations: Operations<H>) -> Operations<H> {
-    operations
-        .write::<SessionsCreate>()
-        .write::<SessionsResume>()
-        .read::<SessionsList>()
-        .read::<SessionsTranscript>()
-        .read::<SessionsGet>()
-        .read::<SessionsScope>()
-        .write::<SessionsCancel>()
-        .write::<SessionsArchive>()
-        .write::<SessionsUpdate>()
-        .write::<SessionsFork>()
-}
 
 impl SessionRow {
     pub(super) fn opened(&self, created: bool) -> OpenSession {

@@ -1,40 +1,18 @@
 //! Submissions: what their holders record, how they end, and the history that a new one gets.
 
-use std::sync::Arc;
-
 use ken_types::id::SubmissionId;
 use ken_types::ops::store::*;
 use ken_types::ops::telemetry::ByWork;
 use ken_types::{Error, Offset, Timestamp};
-use ken_wire::Context;
 
 use crate::engine::change::Change;
-use crate::ops::{Host, Operations, Read, Write, documents, governing, knowledge, memory, queue, turns};
+use crate::ops::{Read, Write, documents, governing, knowledge, memory, queue, turns};
 use crate::rules::queue::Ending;
 use crate::rules::{check, stream_names};
 use crate::tables::{SessionSettings, Tables};
 
 /// The maximum number of exchanges in a history.
 const HISTORY: u32 = 1_000;
-
-pub(super) fn add<H: Host>(operations: Operations<H>) -> Operations<H> {
-    let Operations(table) = operations
-        .write::<SubmissionsAppend>()
-        .write::<SubmissionsSettle>()
-        .write::<SubmissionsAbort>()
-        .read::<SubmissionsHistory>()
-        .read::<SubmissionsRecord>();
-    // These operations need the connection of the caller, because leases belong to connections.
-    let table = table
-        .op::<SubmissionsClaim, _, _>(|host: Arc<H>, call: Context<_>, args| async move {
-            host.claim(call.connection, args).await
-        })
-        .op::<SubmissionsRenew, _, _>(|host: Arc<H>, call: Context<_>, args| async move {
-            host.renew(call.connection, args).await
-        })
-        .op::<SubmissionsWait, _, _>(|host: Arc<H>, _, args| async move { host.wait(args).await });
-    Operations(table)
-}
 
 impl Write for SubmissionsAppend {
     fn check(args: &AppendEvents) -> Result<(), Error> {
