@@ -32,7 +32,7 @@ pub fn claim(tables: &dyn Tables, work: Work, max: u32, change: &mut Change) -> 
 
 fn hand_out(tables: &dyn Tables, open: OpenRow, change: &mut Change) -> Result<Option<Claim>, Error> {
     let found = &open.submission;
-    let kind = kinds::of(found.kind)?;
+    let kind = kinds::of(found.kind);
     let mut log = tables.log_by_key(found.stream)?;
     let verdict = verdict(found, change.now);
     if let Some(verdict) = verdict.filter(|_| found.closings >= MAX_CLOSINGS || kind.closed_by_store) {
@@ -113,7 +113,7 @@ pub(crate) fn release(tables: &dyn Tables, lease: &Lease, change: &mut Change) -
     if let Some(found) = of_lease(tables, lease)?
         && !found.open
     {
-        let kind = kinds::of(found.kind)?;
+        let kind = kinds::of(found.kind);
         let verdict = verdict(&found, change.now).filter(|_| kind.closed_by_store);
         if let Some(verdict) = verdict {
             let log = tables.log_by_key(found.stream)?;
