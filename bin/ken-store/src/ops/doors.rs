@@ -161,17 +161,8 @@ pub(super) fn import(
     let outside = Outside::from([IMPORT.to_owned()]);
     for (number, exchange) in imported.iter().enumerate() {
         let event_id = format!("import:{}:{number}", session.id);
-        tables.insert_event(&NewEvent {
-            id: &event_id,
-            scope: Some(session.scope),
-            kind: KIND,
-            text: &exchange.prompt,
-            received_at: change.now,
-            context: None,
-            raw: None,
-            images: &[],
-            answer: "{}",
-        })?;
+        let event = NewEvent::internal(&event_id, Some(session.scope), KIND, &exchange.prompt, change.now);
+        tables.insert_event(&event)?;
         let id = digest::submission_id(&event_id);
         tables.insert_submission(&NewSubmission {
             id: &id,

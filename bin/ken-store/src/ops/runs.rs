@@ -47,17 +47,9 @@ impl Write for RunsAdmit {
             return Err(Error::busy(message, BUSY_RETRY_MS));
         }
         let mut log = logs::of_run(tables, &args.run_id, change.now)?;
-        tables.insert_event(&NewEvent {
-            id: args.run_id.as_str(),
-            scope: None,
-            kind: "workflow.start",
-            text: &args.payload.to_string(),
-            received_at: change.now,
-            context: None,
-            raw: None,
-            images: &[],
-            answer: "{}",
-        })?;
+        let payload = args.payload.to_string();
+        let event = NewEvent::internal(args.run_id.as_str(), None, "workflow.start", &payload, change.now);
+        tables.insert_event(&event)?;
         let start = Body::RunStart {
             workflow_name: args.workflow.clone(),
             started_at: change.now,

@@ -257,6 +257,13 @@ pub struct NewEvent<'a> {
     pub answer: &'a str,
 }
 
+impl<'a> NewEvent<'a> {
+    /// An event that nobody has sent, and whose answer says nothing.
+    pub fn internal(id: &'a str, scope: Option<i64>, kind: &'a str, text: &'a str, now: Timestamp) -> NewEvent<'a> {
+        NewEvent { id, scope, kind, text, received_at: now, context: None, raw: None, images: &[], answer: "{}" }
+    }
+}
+
 #[derive(Debug, Clone)]
 pub struct PromptRow {
     pub id: EventId,
