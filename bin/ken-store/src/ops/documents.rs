@@ -214,8 +214,11 @@ fn put(
     Ok(())
 }
 
-/// Returns the work that a reader can do now.
+/// Returns the work that a reader can do now. There is none for a host without duties.
 pub(crate) fn work(tables: &dyn Tables, args: &FindWork) -> Result<DocumentWork, Error> {
+    if !tables.has_duties()? {
+        return Ok(DocumentWork::default());
+    }
     let job = tables
         .running_job()?
         .and_then(|job| Some(OpenJob { id: job.id, collection: job.collection?, after: job.place }));

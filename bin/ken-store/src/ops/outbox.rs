@@ -136,12 +136,15 @@ pub(crate) fn check_due(args: &DueMessages) -> Result<(), Error> {
     }
 }
 
-/// Returns the messages that can be sent now, and the time at which the next one can be sent.
+/// Returns the messages that can be sent now, and the time at which the next one can be sent. There are none for a host without duties.
 pub(crate) fn due(
     tables: &dyn Tables,
     args: &DueMessages,
     now: Timestamp,
 ) -> Result<(DueList, Option<Timestamp>), Error> {
+    if !tables.has_duties()? {
+        return Ok((DueList::default(), None));
+    }
     let heads = tables.next_messages(&args.connector)?;
     let free = heads.into_iter().filter(|(id, _)| !args.held.contains(id));
     let (ready, later): (Vec<_>, Vec<_>) = free.partition(|(_, at)| *at <= now);
