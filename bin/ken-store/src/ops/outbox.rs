@@ -79,7 +79,7 @@ pub(super) fn answer(
         return Ok(());
     };
     let sources = ending.result.map(|result| CitedSource::lines(&result.sources)).filter(|lines| !lines.is_empty());
-    if let (Some(sources), Outcome::Completed) = (sources, ending.outcome()) {
+    if let (Some(sources), Outcome::Completed) = (sources, ending.outcome) {
         text = format!("{}\n\n{sources}", text.trim_end());
     }
     match to_chat(tables, found, text)? {
@@ -115,7 +115,7 @@ fn to_chat(tables: &dyn Tables, found: &SubmissionRow, text: String) -> Result<O
 /// Returns the text that the chat gets at the end of a turn; `None` if there is none.
 fn text(found: &SubmissionRow, ending: &Ending<'_>, answer: &str) -> Option<String> {
     let why = ending.error.as_ref().map(|error| error.message.as_str());
-    let text = match (found.kind, ending.outcome()) {
+    let text = match (found.kind, ending.outcome) {
         (SubmissionKind::Workflow, _) => return None,
         (SubmissionKind::Compact, Outcome::Completed) => "Compacted the history of this session.",
         (_, Outcome::Completed) => answer,

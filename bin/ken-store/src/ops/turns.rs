@@ -206,9 +206,8 @@ pub(super) fn end(
 ) -> Result<(), Error> {
     let scope = tables.event(found.event)?.and_then(|event| event.scope);
     let connector = scope.as_ref().map(|scope| scope.connector.as_str());
-    let error = ending.error.as_ref().filter(|_| ending.outcome() == Outcome::Failed);
-    let settled =
-        Body::SubmissionSettled { outcome: ending.outcome(), error: error.map(|error| error.message.clone()) };
+    let error = ending.error.as_ref().filter(|_| ending.outcome == Outcome::Failed);
+    let settled = Body::SubmissionSettled { outcome: ending.outcome, error: error.map(|error| error.message.clone()) };
     let timestamp = logs::next_timestamp(tables, &log, change.now)?;
     // Clients that show whether a prompt is still at work go by `idle`, so a prompt that was only queued has one, too.
     let events = (found.next_index..).zip([Body::Idle, settled]).map(|(index, body)| {
@@ -300,7 +299,7 @@ pub(super) fn finish(
     outbox::answer(tables, found, ending, &answer, change)?;
     open_next(tables, found.stream, change)?;
     let fields = SubmissionFields::of(log.instance(), &found.id);
-    change.publish("submission.settled", SubmissionFields { outcome: Some(ending.outcome()), ..fields });
+    change.publish("submission.settled", SubmissionFields { outcome: Some(ending.outcome), ..fields });
     update_schedule_runs(log, change);
     report_end(found, ending, change);
     Ok(())
@@ -308,7 +307,7 @@ pub(super) fn finish(
 
 /// Counts a submission in the history of its instance. If it is a prompt, returns its number among the prompts.
 fn count(tables: &dyn Tables, found: &SubmissionRow, ending: &Ending<'_>) -> Result<Option<i64>, Error> {
-    let turn = match (found.kind, ending.outcome()) {
+    let turn = match (found.kind, ending.outcome) {
         (SubmissionKind::Prompt, _) => Some(tables.count_turn(found.stream)?),
         (SubmissionKind::Compact, Outcome::Completed) => {
             tables.count_compaction(found.stream)?;
