@@ -283,10 +283,6 @@ impl Store {
         Ok(page)
     }
 
-    pub async fn sizes(&self) -> Result<Map<String, Value>, Error> {
-        self.look(|tables| tables.sizes()).await
-    }
-
     /// Returns why nothing can be written at the moment, if that is so.
     pub fn failure(&self) -> Option<String> {
         failing(&self.watch.condition())

@@ -13,7 +13,7 @@ use crate::tables::{LogRow, OpenRow, SessionSettings, SubmissionRow, Tables};
 const MAX_CLOSINGS: u32 = 2;
 
 /// Claims at most `max` submissions of a kind of work, oldest first. The leases begin when the change is committed.
-pub fn claim(tables: &dyn Tables, work: Work, max: u32, change: &mut Change) -> Result<Vec<Claim>, Error> {
+pub(crate) fn claim(tables: &dyn Tables, work: Work, max: u32, change: &mut Change) -> Result<Vec<Claim>, Error> {
     let limit = kinds::permits(tables, work)?.min(max as usize);
     let mut claims = Vec::new();
     loop {

@@ -42,9 +42,6 @@ mod telemetry;
 mod transcripts;
 mod turns;
 
-/// Claims without a connection, for benchmarks.
-pub use leases::claim;
-
 use std::collections::BTreeSet;
 
 use ken_types::Error;

@@ -24,11 +24,10 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use ken_types::Error;
-use serde_json::{Map, Value};
 use tokio::sync::mpsc::Sender;
 
 use crate::engine::clock::ServerClock;
-use crate::tables::sql::{Dialect, Parameters, See, Sql, params, unique};
+use crate::tables::sql::{Dialect, Parameters, See, Sql, unique};
 use crate::tables::{Backend, Begun, Hear, Purges, Reader, Tables, Tended, Writer};
 use hosts::Host;
 use listener::Announcement;
@@ -172,13 +171,7 @@ pub(crate) struct Database {
 
 impl Purges for Database {}
 
-impl Tables for Database {
-    fn sizes(&self) -> Result<Map<String, Value>, Error> {
-        let sql = "SELECT pg_database_size(current_database()) AS bytes";
-        let bytes = unique(self, sql, params![], |row| row.get::<u64>("bytes"))?;
-        Ok([("server_bytes".to_owned(), bytes.into())].into_iter().collect())
-    }
-}
+impl Tables for Database {}
 
 struct PostgresReader {
     database: Database,

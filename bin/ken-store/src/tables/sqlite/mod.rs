@@ -21,9 +21,8 @@ use std::path::{Path, PathBuf};
 use ken_types::Error;
 use rusqlite::types::{ToSqlOutput, ValueRef};
 use rusqlite::{CachedStatement, Connection, ToSql, params_from_iter};
-use serde_json::Map;
 
-use crate::tables::sql::{Column, Content, Dialect, Parameters, Row, See, Sql, Value, first, params, unique};
+use crate::tables::sql::{Column, Content, Dialect, Parameters, Row, See, Sql, Value, params, unique};
 use crate::tables::{Backend, Begun, HostTable, Reader, Tables, Writer};
 use checkpoints::Checkpoints;
 use files::{Acknowledged, Moved, OpenFiles};
@@ -91,20 +90,7 @@ impl Backend for Sqlite {
 /// The connection through which all tables are accessed.
 struct Database(Connection);
 
-impl Tables for Database {
-    fn sizes(&self) -> Result<Map<String, serde_json::Value>, Error> {
-        let mut sizes = Map::new();
-        for (name, sql) in [
-            ("database_pages", "PRAGMA page_count"),
-            ("free_pages", "PRAGMA freelist_count"),
-            ("page_bytes", "PRAGMA page_size"),
-        ] {
-            let size: Option<i64> = first(self, sql, params![], |row| row.get(0))?;
-            sizes.insert(name.into(), size.into());
-        }
-        Ok(sizes)
-    }
-}
+impl Tables for Database {}
 
 impl Reader for Database {
     fn read(&mut self, _: bool, work: &mut dyn FnMut(&dyn Tables) -> Result<(), Error>) -> Result<(), Error> {
