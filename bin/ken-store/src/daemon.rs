@@ -107,8 +107,8 @@ fn open(start: &Start<Own>) -> Result<Part, Error> {
             let mut postgres = Postgres::open(&url, &directory)?;
             postgres.require_sync(start.config.store.require_sync);
             check_no_file(&file, postgres.name())?;
-            postgres.set_notices(start.config.store.notify);
-            postgres.share_folders(start.config.store.shared_workspace);
+            postgres.has_notices = start.config.store.notify;
+            postgres.shares_folders = start.config.store.shared_workspace;
             let clock = postgres.clock();
             Ok(Part { store: Store::start(postgres, clock)?, database: None })
         }

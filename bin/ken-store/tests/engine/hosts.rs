@@ -20,7 +20,7 @@ struct Two {
 }
 
 fn open(url: &str, state: &std::path::Path, notify: bool) -> Store {
-    open_with(url, state, |backend| backend.set_notices(notify))
+    open_with(url, state, |backend| backend.has_notices = notify)
 }
 
 fn open_with(url: &str, state: &std::path::Path, set: impl FnOnce(&mut Postgres)) -> Store {
@@ -353,7 +353,7 @@ async fn a_session_with_a_folder_waits_for_its_host() {
 async fn a_session_with_a_shared_folder_works_on_any_host() {
     let Two { first, second, _state } = Two::new(true);
     drop(second);
-    let second = open_with(&url(&first, true), _state.path(), |backend| backend.share_folders(true));
+    let second = open_with(&url(&first, true), _state.path(), |backend| backend.shares_folders = true);
     let bound = FreshSession { workspace: Some("/srv/site".into()), ..fresh("tui-1") };
     first.write::<SessionsCreate>(CreateSession { scope: scope("a"), fresh: bound }).await.unwrap();
     first.prompt("tui-1", "s1").await;

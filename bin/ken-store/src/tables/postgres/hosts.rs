@@ -44,13 +44,13 @@ const INODE_FILE: &str = "host.inode";
 
 #[derive(Debug, Clone)]
 pub(super) struct Host {
-    id: Arc<str>,
+    pub(super) id: Arc<str>,
     /// The name of the machine, for people.
     name: String,
     /// The number of this activity. It is set while this host works, as far as it knows.
     epoch: Option<i64>,
     /// The number of the last transaction that was begun.
-    batch: i64,
+    pub(super) batch: i64,
     /// The file with the id, which is locked: two processes of one home would take the place from each other for ever.
     _lock: Arc<File>,
     /// Whether the activity of another process with the id of this host may be ended: it was an earlier one of this home. It may not if this
@@ -98,17 +98,8 @@ impl Host {
         Ok(Host { id, name, epoch: None, batch: 0, _lock, owns_id, unnoted })
     }
 
-    pub(super) fn id(&self) -> Arc<str> {
-        self.id.clone()
-    }
-
     pub(super) fn is_active(&self) -> bool {
         self.epoch.is_some()
-    }
-
-    /// The number of the last transaction that was begun.
-    pub(super) fn batch(&self) -> i64 {
-        self.batch
     }
 
     /// Begins to work, if this host does not. Returns the time of the server if it had not. Fails if another process has its id.

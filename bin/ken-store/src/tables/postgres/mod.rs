@@ -53,10 +53,10 @@ pub struct Postgres {
     host: Host,
     standing: Standing,
     clock: Arc<ServerClock>,
-    /// Whether other hosts are told of changes.
-    has_notices: bool,
-    /// Whether the folders of sessions are on all hosts.
-    shares_folders: bool,
+    /// Whether hosts tell each other of changes. Without this each looks once a second.
+    pub has_notices: bool,
+    /// Whether the folders of sessions are on all hosts, so that each can work there. Otherwise the host that has begun a session does.
+    pub shares_folders: bool,
     announcer: Option<Sender<Announcement>>,
     has_writer: bool,
 }
@@ -70,16 +70,6 @@ impl Postgres {
         let (host, clock) = (Host::of(state)?, Arc::default());
         let (has_notices, shares_folders) = (true, false);
         Ok(Postgres { server, host, standing, clock, has_notices, shares_folders, announcer: None, has_writer: false })
-    }
-
-    /// Sets whether hosts tell each other of changes. Without this each looks once a second.
-    pub fn set_notices(&mut self, are_on: bool) {
-        self.has_notices = are_on;
-    }
-
-    /// Sets whether the folders of sessions are on all hosts, so that each can work there. Otherwise the host that has begun a session does.
-    pub fn share_folders(&mut self, are_shared: bool) {
-        self.shares_folders = are_shared;
     }
 
     /// Returns the clock of the server, by which the clocks of the hosts need not agree.
@@ -105,9 +95,7 @@ impl Postgres {
         Err(Error::invalid("store.url", "KEN_STORE_URL and [store] url name different databases")
             .hint("remove one of them"))
     }
-}
 
-impl Postgres {
     /// Returns whether a URL has a password. Fails if it is none that the store can use.
     pub fn has_password(url: &str) -> Result<bool, Error> {
         Server::of(url).map(|server| server.config.get_password().is_some())
@@ -125,7 +113,7 @@ impl Postgres {
     }
 
     fn database(&self) -> Result<Database, Error> {
-        Database::new(self.server.clone(), self.host.id(), self.shares_folders)
+        Database::new(self.server.clone(), self.host.id.clone(), self.shares_folders)
     }
 }
 
@@ -152,7 +140,7 @@ impl Backend for Postgres {
 
     fn listen(&mut self, hear: Hear) -> Result<bool, Error> {
         if self.has_notices {
-            self.announcer = Some(listener::start(self.server.clone(), self.host.id(), hear)?);
+            self.announcer = Some(listener::start(self.server.clone(), self.host.id.clone(), hear)?);
         }
         Ok(self.has_notices)
     }
@@ -208,7 +196,7 @@ impl PostgresWriter {
         let session = self.database.session.get_mut();
         let is_new = session.connect()?;
         if is_new {
-            schema::prepare(session, &self.host.id())?;
+            schema::prepare(session, &self.host.id)?;
         }
         // Kept until a transaction has begun: who has not been told of it would go on with what was true before.
         if let Some(now) = self.host.join(session)? {
@@ -338,7 +326,7 @@ impl Writer for PostgresWriter {
     }
 
     fn announce(&mut self, marks: Vec<u64>) {
-        let announcement = Announcement { batch: self.host.batch(), marks };
+        let announcement = Announcement { batch: self.host.batch, marks };
         if let Some(announcer) = &self.announcer {
             // What does not fit is found by looking.
             _ = announcer.try_send(announcement);
