@@ -2,7 +2,8 @@
 
 use std::fmt;
 
-use clap::{Args, ValueEnum};
+use clap::Args;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use jiff::Timestamp;
 use ken_tool::{Answer, Error, Replied, Reply, Report};
 use ken_types::ops::schedules::{self, PREVIEW_SLOTS, PreviewSchedule, PreviewedSlot, ScheduleKind};
@@ -17,8 +18,8 @@ pub(crate) struct Preview {
     /// A cron expression, an interval such as 90m, or an instant
     schedule: String,
     /// What SCHEDULE is
-    #[arg(long, value_name = "KIND", default_value = "cron")]
-    kind: Kind,
+    #[arg(long, value_name = "KIND", default_value = "cron", value_parser = kind())]
+    kind: ScheduleKind,
     /// Time zone
     #[arg(long, value_name = "ZONE", default_value = "UTC")]
     tz: String,
@@ -30,11 +31,12 @@ pub(crate) struct Preview {
     after: Option<String>,
 }
 
-#[derive(Clone, Copy, ValueEnum)]
-enum Kind {
-    Cron,
-    Every,
-    At,
+fn kind() -> impl TypedValueParser<Value = ScheduleKind> {
+    PossibleValuesParser::new(["cron", "every", "at"]).map(|kind| match kind.as_str() {
+        "every" => ScheduleKind::Every,
+        "at" => ScheduleKind::At,
+        _ => ScheduleKind::Cron,
+    })
 }
 
 #[derive(Serialize)]
@@ -64,7 +66,7 @@ impl Report for Preview {
                 .map_err(|error| Error::invalid("--after", format!("--after {text:?}: {error}")))?,
             None => ken_types::Timestamp::now(),
         };
-        let found = slots(self.kind.into(), &self.schedule, &self.tz, after.millis(), self.number)?;
+        let found = slots(self.kind, &self.schedule, &self.tz, after.millis(), self.number)?;
         let shown = found.slots.into_iter().map(|PreviewedSlot { at, local }| SlotShown {
             at,
             utc: ken_types::Timestamp::from_millis(at).to_string(),
@@ -95,16 +97,6 @@ fn slots(kind: ScheduleKind, schedule: &str, tz: &str, after: i64, count: u32) -
     };
     let slots = slots.take(count as usize).map(|at| PreviewedSlot { at, local: local(at) });
     Ok(schedules::Preview { slots: slots.collect(), timezone })
-}
-
-impl From<Kind> for ScheduleKind {
-    fn from(kind: Kind) -> ScheduleKind {
-        match kind {
-            Kind::Cron => ScheduleKind::Cron,
-            Kind::Every => ScheduleKind::Every,
-            Kind::At => ScheduleKind::At,
-        }
-    }
 }
 
 impl Answer for Slots {

@@ -9,6 +9,8 @@ use std::process::ExitCode;
 use ken_store::tables::sqlite::Sqlite;
 use ken_types::Error;
 
+use crate::cli::fail;
+
 /// Returns the two files if the command line asks for a backup. `--backup` must be the first and only option.
 pub(crate) fn requested_backup() -> Option<(PathBuf, PathBuf)> {
     let mut args = std::env::args_os().skip(1);
@@ -21,10 +23,7 @@ pub(crate) fn requested_backup() -> Option<(PathBuf, PathBuf)> {
 pub(crate) fn run(from: &Path, to: &Path) -> ExitCode {
     match copy(from, to) {
         Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            _ = io::Write::write_all(&mut io::stderr(), format!("ken-store: {error}\n").as_bytes());
-            ExitCode::from(error.code.exit_status())
-        }
+        Err(error) => fail(&error),
     }
 }
 

@@ -33,11 +33,14 @@ pub(crate) struct Check {
 pub(crate) fn print(done: Result<String, Error>) -> ExitCode {
     match done {
         Ok(said) => writeln!(std::io::stdout(), "{said}").map_or(ExitCode::FAILURE, |()| ExitCode::SUCCESS),
-        Err(error) => {
-            _ = writeln!(std::io::stderr(), "ken-store: {error}");
-            ExitCode::from(error.code.exit_status())
-        }
+        Err(error) => fail(&error),
     }
+}
+
+/// Says what is wrong in one line on standard error.
+pub(crate) fn fail(error: &Error) -> ExitCode {
+    _ = writeln!(std::io::stderr(), "ken-store: {error}");
+    ExitCode::from(error.code.exit_status())
 }
 
 impl Check {

@@ -1,23 +1,22 @@
-//! The store as a daemon: the location of its file, and its operations (listed in `ken_store::ops`).
+//! Starts the store as a daemon, on its file or on a server.
 
 use std::os::unix::fs::DirBuilderExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
 use ken_service::{Program, Start, Stop, report_status};
+use ken_store::Store;
 use ken_store::clock::SystemClock;
 use ken_store::tables::postgres::Postgres;
 use ken_store::tables::sqlite::Sqlite;
-use ken_store::{Store, ops};
 use ken_types::config::{Config, STORE_URL};
 use ken_types::{Code, Error};
-use ken_wire::{ConnectionId, Daemon, Table};
-use serde_json::{Map, Value};
 use tokio::time::{sleep, timeout};
 
 use crate::cli::Own;
+use crate::operations::{Part, table};
 use crate::settings::server_url;
 
 const PROGRAM: Program = Program {
@@ -31,37 +30,6 @@ const PROGRAM: Program = Program {
 const SERVER_TIMEOUT: Duration = Duration::from_secs(2);
 /// The interval at which the settings are offered again to a server that is not there.
 const LOOK_INTERVAL: Duration = Duration::from_millis(500);
-
-/// A running store and, for SQLite, the path of its database.
-struct Part {
-    store: Store,
-    database: Option<PathBuf>,
-}
-
-impl AsRef<Store> for Part {
-    fn as_ref(&self) -> &Store {
-        &self.store
-    }
-}
-
-impl Daemon for Part {
-    fn stats(&self) -> Map<String, Value> {
-        let mut stats = self.store.stats();
-        if let Some(database) = &self.database {
-            for (name, suffix) in [("database_bytes", ""), ("wal_bytes", "-wal")] {
-                let mut path = database.clone().into_os_string();
-                path.push(suffix);
-                let size = std::fs::metadata(path).map_or(0, |meta| meta.len());
-                stats.insert(name.into(), size.into());
-            }
-        }
-        stats
-    }
-
-    fn disconnected(&self, connection: ConnectionId) {
-        self.store.disconnected(connection);
-    }
-}
 
 pub(crate) fn run() -> ExitCode {
     ken_service::run::<Own, _, _>(PROGRAM, async |start| {
@@ -77,7 +45,7 @@ pub(crate) fn run() -> ExitCode {
             stop.stopped().await;
             stopping.store.stop();
         });
-        Ok((table(), part))
+        Ok((table(PROGRAM.part(), PROGRAM.version), part))
     })
 }
 
@@ -139,8 +107,8 @@ fn open(start: &Start<Own>) -> Result<Part, Error> {
             let mut postgres = Postgres::open(&url, &directory)?;
             postgres.require_sync(start.config.store.require_sync);
             check_no_file(&file, postgres.name())?;
-            postgres.set_notices(start.config.store.notify);
-            postgres.share_folders(start.config.store.shared_workspace);
+            postgres.has_notices = start.config.store.notify;
+            postgres.shares_folders = start.config.store.shared_workspace;
             let clock = postgres.clock();
             Ok(Part { store: Store::start(postgres, clock)?, database: None })
         }
@@ -160,11 +128,5 @@ fn check_no_file(file: &Path, server: &str) -> Result<(), Error> {
 
 fn make_directory(directory: &Path) -> Result<(), Error> {
     let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(directory);
-    made.map_err(|error| {
-        Error::new(ken_types::Code::Invalid, format!("{}: cannot be created: {error}", directory.display()))
-    })
-}
-
-fn table() -> Table<Part> {
-    ops::add_all(Table::new(PROGRAM.part(), PROGRAM.version))
+    made.map_err(|error| Error::new(Code::Invalid, format!("{}: cannot be created: {error}", directory.display())))
 }

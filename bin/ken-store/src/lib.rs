@@ -2,7 +2,7 @@
 //! readers.
 //!
 //! An operation is a type in `ken_types::ops` with an implementation in [`ops`]. The implementation uses the domain rules in `rules` and
-//! the functions on rows in [`tables`]. Only [`tables::sqlite`] contains SQL, and no other module depends on a particular database.
+//! the functions on rows in [`tables`], where all SQL is.
 
 mod engine;
 pub mod ops;

@@ -4,6 +4,7 @@ mod backup;
 mod cli;
 mod daemon;
 mod migrate;
+mod operations;
 mod settings;
 
 use std::process::ExitCode;

@@ -12,7 +12,6 @@ use ken_types::ops::documents::{DocumentWork, FindWork};
 use ken_types::ops::outbox::{DueList, DueMessages};
 use ken_types::ops::store::*;
 use ken_types::ops::streams::Lifetime;
-use ken_wire::Daemon;
 use serde_json::{Map, Value};
 use tokio::time::{Instant, sleep, timeout_at};
 
@@ -22,7 +21,7 @@ use crate::engine::clock::Clock;
 use crate::engine::readers::Readers;
 use crate::engine::watch::{Condition, News, Subscription, Topic, Watch, stopping};
 use crate::engine::writer::{Counters, Writer};
-use crate::ops::{self, Host, Read, Write};
+use crate::ops::{self, Read, Write};
 use crate::rules::page;
 use crate::tables::{Backend, Tables};
 
@@ -89,11 +88,7 @@ impl Store {
     /// Runs an operation that reads.
     pub async fn read<O: Read>(&self, args: O::Args) -> Result<O::Reply, Error> {
         O::check(&args)?;
-        let read = move |tables: &dyn Tables| O::run(tables, &args);
-        if O::ON_STANDBY {
-            return self.readers.read_on_standby(O::COMES_FIRST, read).await;
-        }
-        self.readers.read(O::COMES_FIRST, read).await
+        self.readers.read(O::COMES_FIRST, O::ON_STANDBY, move |tables| O::run(tables, &args)).await
     }
 
     /// Runs an operation that changes something. Returns when the change is durable.
@@ -113,7 +108,7 @@ impl Store {
         let waiting = self.watch.subscribe(topic)?;
         let read = || {
             let args = args.clone();
-            self.readers.read(true, move |tables| ops::submissions::status(tables, &args))
+            self.look(move |tables| ops::submissions::status(tables, &args))
         };
         let mut may_have_changed = !waiting.is_complete;
         loop {
@@ -142,9 +137,8 @@ impl Store {
         let waiting = self.watch.subscribe(Topic::Approval(args.id.clone()))?;
         loop {
             let id = args.id.clone();
-            let read = self.readers.read(true, move |tables| ops::approvals::get(tables, &id));
-            let now = read.await?;
-            if now.status != Status::Pending || !self.has_news(&waiting, until).await? {
+            let now = self.look(move |tables| ops::approvals::get(tables, &id)).await?;
+            if now.status != Status::Pending || self.news(&waiting, until).await?.is_none() {
                 return Ok(now);
             }
         }
@@ -157,24 +151,32 @@ impl Store {
         let waiting = self.watch.subscribe(Topic::Approvals)?;
         loop {
             let retry_args = args.clone();
-            let read = self.readers.read(true, move |tables| ops::approvals::pending(tables, &retry_args));
-            let now = read.await?;
+            let now = self.look(move |tables| ops::approvals::pending(tables, &retry_args)).await?;
             let is_news = match &args.unless {
                 Some(known) => *known != now.tag,
                 None => !now.approvals.is_empty(),
             };
-            if is_news || !self.has_news(&waiting, until).await? {
+            if is_news || self.news(&waiting, until).await?.is_none() {
                 return Ok(now);
             }
         }
     }
 
-    /// Waits for news. Returns false at the time `until`.
-    async fn has_news(&self, waiting: &Subscription, until: Instant) -> Result<bool, Error> {
+    /// Waits for news, until a time.
+    async fn news(&self, waiting: &Subscription, until: Instant) -> Result<Option<News>, Error> {
         tokio::select! {
-            news = timeout_at(until, waiting.news()) => Ok(news.is_ok()),
+            news = timeout_at(until, waiting.news()) => Ok(news.ok()),
             error = self.watch.stopped() => Err(error),
         }
+    }
+
+    /// Reads what a call waits for.
+    async fn look<T, F>(&self, read: F) -> Result<T, Error>
+    where
+        T: Send + 'static,
+        F: FnOnce(&dyn Tables) -> Result<T, Error> + Send + 'static,
+    {
+        self.readers.read(true, false, read).await
     }
 
     /// Claims work for the holder behind `connection`. Waits until there is some.
@@ -218,11 +220,7 @@ impl Store {
         let limit = args.limit as usize;
         let from = ReadStream { offset: Offset::After(page.next), tail: None, id: Some(page.id), ..args };
         while page.is_empty() && !page.closed {
-            let news = tokio::select! {
-                news = timeout_at(until, waiting.news()) => news,
-                error = self.watch.stopped() => return Err(error),
-            };
-            let Ok(news) = news else {
+            let Some(news) = self.news(&waiting, until).await? else {
                 return Ok(page);
             };
             page = match news {
@@ -243,23 +241,13 @@ impl Store {
         let waiting = self.watch.subscribe(Topic::Outbox)?;
         loop {
             let (due_args, now) = (args.clone(), self.clock.now());
-            let read = self.readers.read(true, move |tables| {
-                if tables.has_duties()? {
-                    ops::outbox::due(tables, &due_args, now)
-                } else {
-                    Ok((DueList::default(), None))
-                }
-            });
-            let (due, next) = read.await?;
+            let (due, next) = self.look(move |tables| ops::outbox::due(tables, &due_args, now)).await?;
             if !due.messages.is_empty() || Instant::now() >= until {
                 return Ok(due);
             }
             let wait_ms = next.map_or(WAIT_MS, |next| next.millis().saturating_sub(now.millis()).unsigned_abs());
             let next = Instant::now() + Duration::from_millis(wait_ms.clamp(1, WAIT_MS));
-            tokio::select! {
-                _ = timeout_at(until.min(next), waiting.news()) => {}
-                error = self.watch.stopped() => return Err(error),
-            }
+            self.news(&waiting, until.min(next)).await?;
         }
     }
 
@@ -269,29 +257,18 @@ impl Store {
         let waiting = self.watch.subscribe(Topic::Documents)?;
         loop {
             let retry_args = args.clone();
-            let read = self.readers.read(true, move |tables| {
-                if tables.has_duties()? {
-                    ops::documents::work(tables, &retry_args)
-                } else {
-                    Ok(DocumentWork::default())
-                }
-            });
-            let work = read.await?;
+            let work = self.look(move |tables| ops::documents::work(tables, &retry_args)).await?;
             let is_nothing = work.job.is_none() && work.unembedded.is_empty();
             if !is_nothing || Instant::now() >= until {
                 return Ok(work);
             }
-            tokio::select! {
-                _ = timeout_at(until, waiting.news()) => {}
-                error = self.watch.stopped() => return Err(error),
-            }
+            self.news(&waiting, until).await?;
         }
     }
 
     async fn page(&self, args: ReadStream) -> Result<StreamPage, Error> {
         let now = self.clock.now();
-        let read = self.readers.read(true, move |tables| ops::streams::read(tables, &args, now));
-        read.await
+        self.look(move |tables| ops::streams::read(tables, &args, now)).await
     }
 
     /// Reads a page, and extends the time to live of the stream if the caller asks for that.
@@ -304,10 +281,6 @@ impl Store {
             self.writer.write(false, move |tables, change| ops::public::touch(tables, key, change)).await?;
         }
         Ok(page)
-    }
-
-    pub async fn sizes(&self) -> Result<Map<String, Value>, Error> {
-        self.readers.read(true, |tables| tables.sizes()).await
     }
 
     /// Returns why nothing can be written at the moment, if that is so.
@@ -347,48 +320,6 @@ impl Store {
         stats.insert("read_queue".into(), self.readers.waiting().into());
         stats.insert("waiters".into(), self.watch.len().into());
         stats
-    }
-}
-
-impl<D: Daemon + AsRef<Store>> Host for D {
-    async fn read<O: Read>(&self, args: O::Args) -> Result<O::Reply, Error> {
-        self.as_ref().read::<O>(args).await
-    }
-
-    async fn write<O: Write>(&self, args: O::Args) -> Result<O::Reply, Error> {
-        self.as_ref().write::<O>(args).await
-    }
-
-    async fn claim(&self, connection: ConnectionId, args: ClaimSubmissions) -> Result<Claims, Error> {
-        self.as_ref().claim(connection, args).await
-    }
-
-    async fn renew(&self, connection: ConnectionId, args: RenewLeases) -> Result<LostLeases, Error> {
-        self.as_ref().renew(connection, args).await
-    }
-
-    async fn wait(&self, args: WaitSubmission) -> Result<SubmissionStatus, Error> {
-        self.as_ref().wait(args).await
-    }
-
-    async fn approval(&self, args: GetApproval) -> Result<Approval, Error> {
-        self.as_ref().approval(args).await
-    }
-
-    async fn pending_approvals(&self, args: ListApprovals) -> Result<PendingApprovals, Error> {
-        self.as_ref().pending_approvals(args).await
-    }
-
-    async fn due(&self, args: DueMessages) -> Result<DueList, Error> {
-        self.as_ref().due(args).await
-    }
-
-    async fn document_work(&self, args: FindWork) -> Result<DocumentWork, Error> {
-        self.as_ref().document_work(args).await
-    }
-
-    async fn read_stream(&self, args: ReadStream) -> Result<StreamPage, Error> {
-        self.as_ref().read_stream(args).await
     }
 }
 

@@ -120,7 +120,7 @@ pub fn check_server(url: &str) -> Result<(String, Copied), Error> {
     let mut read = Copied::new();
     let name = Postgres::read_whole(url, &mut |tables| {
         for (table, key) in TABLES {
-            read.push((table, digest_of(tables, table, &tables.columns(table)?, key)?.0));
+            read.push((table, read_table(tables, table, &tables.columns(table)?, key, &mut |_| Ok(()))?.0));
         }
         Ok(())
     })?;
@@ -135,7 +135,7 @@ fn copy(from: &dyn Tables, to: &dyn Tables) -> Result<Copied, Error> {
     for (table, key) in TABLES {
         let columns = from.columns(table)?;
         let (rows, digest) = copy_table(from, to, table, &columns, key)?;
-        let (found, of_copy) = digest_of(to, table, &columns, key)?;
+        let (found, of_copy) = read_table(to, table, &columns, key, &mut |_| Ok(()))?;
         if (rows, &digest) != (found, &of_copy) {
             let message =
                 format!("the copy of table {table} is not equal: {rows} rows ({digest}), {found} rows ({of_copy})");
@@ -178,10 +178,8 @@ fn copy_table(
     columns: &[String],
     key: &str,
 ) -> Result<(u64, String), Error> {
-    let (mut count, mut hash, mut rows, mut bytes) = (0, Sha256::new(), Vec::new(), 0);
-    from.each_row(table, columns, key, &mut |row| {
-        count += 1;
-        add(&mut hash, &row);
+    let (mut rows, mut bytes) = (Vec::new(), 0);
+    let read = read_table(from, table, columns, key, &mut |row| {
         bytes += row.iter().map(size).sum::<usize>();
         rows.push(row);
         if rows.len() * columns.len() >= MAX_VALUES || bytes >= MAX_BYTES {
@@ -194,22 +192,24 @@ fn copy_table(
     if !rows.is_empty() {
         to.insert_rows(table, columns, &rows)?;
     }
-    Ok((count, finish(hash)))
+    Ok(read)
 }
 
-fn digest_of(tables: &dyn Tables, table: &str, columns: &[String], key: &str) -> Result<(u64, String), Error> {
+/// Gives each row of a table to `see`. Returns their number, and a digest of them.
+fn read_table(
+    tables: &dyn Tables,
+    table: &str,
+    columns: &[String],
+    key: &str,
+    see: &mut dyn FnMut(Vec<Cell>) -> Result<(), Error>,
+) -> Result<(u64, String), Error> {
     let (mut count, mut hash) = (0, Sha256::new());
     tables.each_row(table, columns, key, &mut |row| {
         count += 1;
         add(&mut hash, &row);
-        Ok(())
+        see(row)
     })?;
-    Ok((count, finish(hash)))
-}
-
-fn finish(hash: Sha256) -> String {
-    let digest = hash.finalize();
-    hex::encode(digest.get(..8).unwrap_or_default())
+    Ok((count, hex::encode(hash.finalize().get(..8).unwrap_or_default())))
 }
 
 fn size(cell: &Cell) -> usize {

@@ -38,26 +38,9 @@ impl Readers {
         Ok(Readers { queue, threads })
     }
 
-    /// Runs a read on one of the threads, before all others if it `comes_first`. A read that has not begun is skipped if its caller no longer
-    /// waits.
-    pub(crate) async fn read<T, F>(&self, comes_first: bool, read: F) -> Result<T, Error>
-    where
-        T: Send + 'static,
-        F: FnOnce(&dyn Tables) -> Result<T, Error> + Send + 'static,
-    {
-        self.run(comes_first, false, read).await
-    }
-
-    /// Like `read`, also while this host does not work.
-    pub(crate) async fn read_on_standby<T, F>(&self, comes_first: bool, read: F) -> Result<T, Error>
-    where
-        T: Send + 'static,
-        F: FnOnce(&dyn Tables) -> Result<T, Error> + Send + 'static,
-    {
-        self.run(comes_first, true, read).await
-    }
-
-    async fn run<T, F>(&self, comes_first: bool, on_standby: bool, read: F) -> Result<T, Error>
+    /// Runs a read on one of the threads, before all others if it `comes_first`, and with `on_standby` also while this host does not work. A read
+    /// that has not begun is skipped if its caller no longer waits.
+    pub(crate) async fn read<T, F>(&self, comes_first: bool, on_standby: bool, read: F) -> Result<T, Error>
     where
         T: Send + 'static,
         F: FnOnce(&dyn Tables) -> Result<T, Error> + Send + 'static,

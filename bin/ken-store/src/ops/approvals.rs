@@ -1,17 +1,14 @@
 //! Requests for approvals. Each call has at most one request. It is decided once, and its grant is used once.
 
-use std::sync::Arc;
-
 use ken_types::id::SubmissionId;
 use ken_types::ops::approvals::*;
 use ken_types::ops::blobs::BlobPiece;
 use ken_types::ops::{Nothing, Page};
 use ken_types::{Error, Timestamp};
-use ken_wire::Context;
 use serde_json::{Map, Value, json};
 
 use crate::engine::change::{Change, Effect};
-use crate::ops::{Host, Operations, Read, Write, blobs};
+use crate::ops::{Read, Write, blobs};
 use crate::rules::{approvals, check, digest};
 use crate::tables::{AboutCall, ApprovalRow, NewApproval, SubmissionRow, Tables};
 
@@ -22,22 +19,6 @@ const SLICE: usize = 100;
 /// The maximum size of a list of requests, in bytes, so that it fits into a line of the wire. Further requests are listed without action
 /// and diff.
 const LIST_BYTES: usize = 2 * 1024 * 1024;
-
-pub(super) fn add<H: Host>(operations: Operations<H>) -> Operations<H> {
-    let Operations(table) = operations
-        .read::<ApprovalsOf>()
-        .read::<ApprovalsDiff>()
-        .read::<ApprovalsList>()
-        .write::<ApprovalsDecide>()
-        .write::<ApprovalsConsume>()
-        .write::<ApprovalsExpire>();
-    let table = table
-        .op::<ApprovalsGet, _, _>(|host: Arc<H>, _: Context<_>, args| async move { host.approval(args).await })
-        .op::<ApprovalsPending, _, _>(
-            |host: Arc<H>, _: Context<_>, args| async move { host.pending_approvals(args).await },
-        );
-    Operations(table)
-}
 
 fn by_id(tables: &dyn Tables, id: &str) -> Result<ApprovalRow, Error> {
     let found = tables.approval(id)?;

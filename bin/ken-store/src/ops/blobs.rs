@@ -14,16 +14,12 @@ use serde_json::value::RawValue;
 use sha2::{Digest, Sha256};
 
 use crate::engine::change::Change;
-use crate::ops::{Host, Operations, Read, Write};
+use crate::ops::{Read, Write};
 use crate::rules::{check, record, stream_names};
 use crate::tables::{BlobRow, Tables};
 
 /// The maximum number of blobs that one slice of background work deletes.
 const SLICE: usize = 4;
-
-pub(super) fn add<H: Host>(operations: Operations<H>) -> Operations<H> {
-    operations.write::<BlobsPut>().read::<BlobsGet>().read::<OutputsGet>().read::<ImagesGet>()
-}
 
 /// Adds the next piece of a blob. If the blob is then complete but does not have the expected digest, all its pieces are discarded.
 impl Write for BlobsPut {

@@ -6,7 +6,7 @@ use ken_types::ops::budget::*;
 use ken_types::{Code, Error, Timestamp};
 
 use crate::engine::change::Change;
-use crate::ops::{Host, Operations, Read, Write};
+use crate::ops::{Read, Write};
 use crate::rules::budget::{Exceeded, billionths, day_scope, dollars, output, session_scope};
 use crate::tables::{Amount, ReservationRow, Tables};
 
@@ -20,10 +20,6 @@ const MAX_UNSETTLED_MS: i64 = 24 * 3_600 * 1_000;
 /// The time after which a caller can try again if running calls have reserved everything that is left, in milliseconds. It is part of the
 /// error.
 const RETRY_MS: u64 = 1_000;
-
-pub(super) fn add<H: Host>(operations: Operations<H>) -> Operations<H> {
-    operations.write::<BudgetReserve>().write::<BudgetSettle>().read::<BudgetSpent>()
-}
 
 impl std::ops::Sub for Amount {
     type Output = Amount;

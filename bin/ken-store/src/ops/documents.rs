@@ -2,7 +2,6 @@
 //! what changes. It also stores the vectors of entries, and which turns used an entry.
 
 use std::collections::{HashMap, HashSet};
-use std::sync::Arc;
 
 use ken_types::Error;
 use ken_types::fence::Outside;
@@ -11,7 +10,7 @@ use ken_types::ops::documents::*;
 use ken_types::ops::store::PutKnowledge;
 
 use crate::engine::change::{Change, Effect};
-use crate::ops::{Host, Operations, Read, Write, knowledge};
+use crate::ops::{Read, Write, knowledge};
 use crate::rules::{check, digest, scope_words, vectors};
 use crate::tables::{DocumentPlace, JobRow, SubmissionRow, Tables};
 
@@ -23,12 +22,6 @@ const MAX_USES: u32 = 100;
 const MAX_DIMENSIONS: usize = 4_096;
 /// The collections that an indexing job reads, in this order. After the last one, the job indexes all entries.
 const COLLECTIONS: [&str; 2] = [SHARE, WORKSPACE];
-
-pub(super) fn add<H: Host>(operations: Operations<H>) -> Operations<H> {
-    let Operations(table) =
-        operations.read::<DocumentsList>().write::<DocumentsSync>().write::<VectorsPut>().read::<KnowledgeUses>();
-    Operations(table.op::<DocumentsWork, _, _>(|host: Arc<H>, _, args| async move { host.document_work(args).await }))
-}
 
 fn check_path(at: &str, path: &str) -> Result<(), Error> {
     if (1..=PATH_BYTES).contains(&path.len()) {
@@ -221,8 +214,11 @@ fn put(
     Ok(())
 }
 
-/// Returns the work that a reader can do now.
+/// Returns the work that a reader can do now. There is none for a host without duties.
 pub(crate) fn work(tables: &dyn Tables, args: &FindWork) -> Result<DocumentWork, Error> {
+    if !tables.has_duties()? {
+        return Ok(DocumentWork::default());
+    }
     let job = tables
         .running_job()?
         .and_then(|job| Some(OpenJob { id: job.id, collection: job.collection?, after: job.place }));

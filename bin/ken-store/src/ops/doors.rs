@@ -13,7 +13,7 @@ use ken_types::{Error, Offset};
 use serde_json::Value;
 
 use crate::engine::change::Change;
-use crate::ops::{Host, Operations, Read, Write};
+use crate::ops::{Read, Write};
 use crate::rules::digest;
 use crate::rules::exchange::{Fold, Prompt};
 use crate::rules::queue::Ending;
@@ -25,10 +25,6 @@ const MAX_IMPORTED: u32 = 1_000;
 /// The origin of what a caller says was said before. Nobody knows who has written it.
 const IMPORT: &str = "import";
 const KIND: &str = "chat.imported";
-
-pub(super) fn add<H: Host>(operations: Operations<H>) -> Operations<H> {
-    operations.write::<DoorsDelivered>().write::<DoorsNotice>().read::<DoorsFind>().write::<DoorsDelete>()
-}
 
 impl Write for DoorsNotice {
     fn run(tables: &dyn Tables, args: &SentNotice, _: &mut Change) -> Result<Nothing, Error> {
@@ -165,17 +161,8 @@ pub(super) fn import(
     let outside = Outside::from([IMPORT.to_owned()]);
     for (number, exchange) in imported.iter().enumerate() {
         let event_id = format!("import:{}:{number}", session.id);
-        tables.insert_event(&NewEvent {
-            id: &event_id,
-            scope: Some(session.scope),
-            kind: KIND,
-            text: &exchange.prompt,
-            received_at: change.now,
-            context: None,
-            raw: None,
-            images: &[],
-            answer: "{}",
-        })?;
+        let event = NewEvent::internal(&event_id, Some(session.scope), KIND, &exchange.prompt, change.now);
+        tables.insert_event(&event)?;
         let id = digest::submission_id(&event_id);
         tables.insert_submission(&NewSubmission {
             id: &id,

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use crate::engine::change::Change;
 use crate::ops::queue::{self, Entry};
-use crate::ops::{Host, Operations, Write, blobs, doors, logs, sessions};
+use crate::ops::{Write, blobs, doors, logs, sessions};
 use crate::rules::queue::Queue;
 use crate::rules::title::title;
 use crate::rules::{check, record};
@@ -24,10 +24,6 @@ const PREFLIGHT: &str = "tui.startup-preflight";
 const FORWARD: &str = "forward";
 const QUOTE: &str = "quote";
 const ATTACHMENT: &str = "attachment";
-
-pub(super) fn add<H: Host>(operations: Operations<H>) -> Operations<H> {
-    operations.write::<ChatAccept>().write::<SubmissionsAdmit>()
-}
 
 /// What an event will do. It is decided before anything is written.
 struct Plan {

@@ -5,15 +5,11 @@ use ken_types::ops::Nothing;
 use ken_types::ops::rules::*;
 
 use crate::engine::change::Change;
-use crate::ops::{Host, Operations, Read, Write};
+use crate::ops::{Read, Write};
 use crate::tables::Tables;
 
 /// The maximum number of rules. It is limited because all enabled rules are read for each turn.
 const RULES: usize = 256;
-
-pub(super) fn add<H: Host>(operations: Operations<H>) -> Operations<H> {
-    operations.write::<RulesPut>().read::<RulesList>().write::<RulesSwitch>().write::<RulesDelete>()
-}
 
 pub(super) fn enabled(tables: &dyn Tables) -> Result<Vec<StoredRule>, Error> {
     tables.governing_rules(true)

@@ -9,13 +9,9 @@ use ken_types::ops::hosts::{
 };
 
 use crate::engine::change::Change;
-use crate::ops::{Host, Operations, Read, Write, leases, turns};
+use crate::ops::{Read, Write, leases, turns};
 use crate::rules::queue::Ending;
 use crate::tables::Tables;
-
-pub(super) fn add<H: Host>(operations: Operations<H>) -> Operations<H> {
-    operations.read::<HostsList>().write::<HostsRemove>().read::<HostsDuties>().read::<HostsServer>()
-}
 
 impl Read for HostsList {
     const ON_STANDBY: bool = true;

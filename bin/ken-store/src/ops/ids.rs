@@ -3,14 +3,10 @@
 use ken_types::Error;
 use ken_types::ops::ids::{FindIds, FoundId, FoundIds, IdKind, IdsFind, MAX_FOUND, WORD_BYTES, is_meant};
 
-use crate::ops::{Host, Operations, Read};
+use crate::ops::Read;
 use crate::rules::check;
 use crate::rules::title::title;
 use crate::tables::Tables;
-
-pub(super) fn add<H: Host>(operations: Operations<H>) -> Operations<H> {
-    operations.read::<IdsFind>()
-}
 
 impl Read for IdsFind {
     // A piece of an id is compared with all ids.

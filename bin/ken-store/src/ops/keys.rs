@@ -6,15 +6,11 @@ use ken_types::ops::store::{BeginKey, FinishKey, KeyEnd, KeyState, KeysBegin, Ke
 use ken_types::{Error, Timestamp};
 
 use crate::engine::change::Change;
-use crate::ops::{Host, Operations, Write};
+use crate::ops::Write;
 use crate::tables::Tables;
 
 /// The maximum number of keys that one slice of background work deletes.
 const SLICE: usize = 200;
-
-pub(super) fn add<H: Host>(operations: Operations<H>) -> Operations<H> {
-    operations.write::<KeysBegin>().write::<KeysFinish>()
-}
 
 impl Write for KeysBegin {
     fn run(tables: &dyn Tables, args: &BeginKey, change: &mut Change) -> Result<KeyState, Error> {

@@ -1,4 +1,4 @@
-//! The kinds of submissions. A new kind needs an entry in this table and a value of `SubmissionKind`.
+//! The kinds of submissions: how each is handed out and ended.
 
 use ken_types::Error;
 use ken_types::ops::store::{EndReason, SubmissionKind, Work};
@@ -7,12 +7,10 @@ use crate::engine::change::Change;
 use crate::ops::{runs, turns};
 use crate::tables::{LogRow, SubmissionRow, Tables};
 
-type Permits = fn(&dyn Tables) -> Result<usize, Error>;
 type HandOut = fn(&dyn Tables, &SubmissionRow, &mut LogRow, &mut Change) -> Result<(Option<String>, u64), Error>;
 type Close = fn(&dyn Tables, &SubmissionRow, LogRow, EndReason, &mut Change) -> Result<(), Error>;
 
 pub(super) struct Kind {
-    kind: SubmissionKind,
     /// The kind of work under which these submissions are claimed.
     pub(super) work: Work,
     /// Whether the store itself ends a submission that has to end. If not, a holder has to do so, because a message of the model may have
@@ -26,51 +24,33 @@ pub(super) struct Kind {
     pub(super) close: Close,
 }
 
-static KINDS: [Kind; 3] = [
-    Kind {
-        kind: SubmissionKind::Prompt,
-        work: Work::Turns,
-        closed_by_store: false,
-        recorded_from_claim: true,
-        hand_out: next_index,
-        close: turns::close,
-    },
-    Kind {
-        kind: SubmissionKind::Compact,
-        work: Work::Turns,
-        closed_by_store: false,
-        recorded_from_claim: true,
-        hand_out: next_index,
-        close: turns::close,
-    },
-    Kind {
-        kind: SubmissionKind::Workflow,
-        work: Work::Runs,
-        closed_by_store: true,
-        recorded_from_claim: false,
-        hand_out: runs::hand_out,
-        close: runs::close,
-    },
-];
+static TURN: Kind = Kind {
+    work: Work::Turns,
+    closed_by_store: false,
+    recorded_from_claim: true,
+    hand_out: |_, found, _, _| Ok((None, found.next_index)),
+    close: turns::close,
+};
 
-pub(super) fn of(kind: SubmissionKind) -> Result<&'static Kind, Error> {
-    let found = KINDS.iter().find(|row| row.kind == kind);
-    found.ok_or_else(|| Error::internal(format!("the kind {kind:?} of submissions has no row")))
+static RUN: Kind = Kind {
+    work: Work::Runs,
+    closed_by_store: true,
+    recorded_from_claim: false,
+    hand_out: runs::hand_out,
+    close: runs::close,
+};
+
+pub(super) fn of(kind: SubmissionKind) -> &'static Kind {
+    match kind {
+        SubmissionKind::Prompt | SubmissionKind::Compact => &TURN,
+        SubmissionKind::Workflow => &RUN,
+    }
 }
 
-/// The kinds of work that have a limit for the number of held submissions, each with a function that returns how many more can be claimed.
-static PERMITS: [(Work, Permits); 1] = [(Work::Runs, runs::permits)];
-
+/// Returns how many more submissions of a kind of work can be claimed.
 pub(super) fn permits(tables: &dyn Tables, work: Work) -> Result<usize, Error> {
-    let limited = PERMITS.iter().find(|(limited, _)| *limited == work);
-    limited.map_or(Ok(usize::MAX), |(_, permits)| permits(tables))
-}
-
-fn next_index(
-    _: &dyn Tables,
-    found: &SubmissionRow,
-    _: &mut LogRow,
-    _: &mut Change,
-) -> Result<(Option<String>, u64), Error> {
-    Ok((None, found.next_index))
+    match work {
+        Work::Turns => Ok(usize::MAX),
+        Work::Runs => runs::permits(tables),
+    }
 }

@@ -10,7 +10,7 @@ use serde_json::json;
 
 use crate::engine::change::{Change, Effect};
 use crate::ops::search::candidates;
-use crate::ops::{Host, Operations, Read, Write, memory};
+use crate::ops::{Read, Write, memory};
 use crate::rules::cursor::List;
 use crate::rules::terms::{Query, Weights};
 use crate::rules::{check, digest, scope_words, vectors};
@@ -26,18 +26,6 @@ const MAX_RANKED: u32 = 1_000;
 
 /// The source of entries that agents have written.
 const AGENT: &str = "agent";
-
-pub(super) fn add<H: Host>(operations: Operations<H>) -> Operations<H> {
-    operations
-        .write::<KnowledgePut>()
-        .read::<KnowledgeGet>()
-        .write::<KnowledgeDelete>()
-        .read::<KnowledgeList>()
-        .read::<KnowledgeSearch>()
-        .write::<KnowledgeReindex>()
-        .read::<KnowledgeJob>()
-        .read::<MemorySearch>()
-}
 
 fn id(args: &PutKnowledge) -> String {
     let parts = [

@@ -7,13 +7,13 @@ use crate::ConnectionId;
 use crate::engine::change::{Change, Effect};
 use crate::ops::{kinds, logs, turns};
 use crate::rules::queue::{time_left as left, verdict};
-use crate::tables::{OpenRow, SessionSettings, SubmissionRow, Tables};
+use crate::tables::{LogRow, OpenRow, SessionSettings, SubmissionRow, Tables};
 
 /// The number of claims to end a submission that can be lost before the store ends the submission itself.
 const MAX_CLOSINGS: u32 = 2;
 
 /// Claims at most `max` submissions of a kind of work, oldest first. The leases begin when the change is committed.
-pub fn claim(tables: &dyn Tables, work: Work, max: u32, change: &mut Change) -> Result<Vec<Claim>, Error> {
+pub(crate) fn claim(tables: &dyn Tables, work: Work, max: u32, change: &mut Change) -> Result<Vec<Claim>, Error> {
     let limit = kinds::permits(tables, work)?.min(max as usize);
     let mut claims = Vec::new();
     loop {
@@ -32,7 +32,7 @@ pub fn claim(tables: &dyn Tables, work: Work, max: u32, change: &mut Change) -> 
 
 fn hand_out(tables: &dyn Tables, open: OpenRow, change: &mut Change) -> Result<Option<Claim>, Error> {
     let found = &open.submission;
-    let kind = kinds::of(found.kind)?;
+    let kind = kinds::of(found.kind);
     let mut log = tables.log_by_key(found.stream)?;
     let verdict = verdict(found, change.now);
     if let Some(verdict) = verdict.filter(|_| found.closings >= MAX_CLOSINGS || kind.closed_by_store) {
@@ -51,31 +51,51 @@ fn hand_out(tables: &dyn Tables, open: OpenRow, change: &mut Change) -> Result<O
         }
     }
     tables.take_submission(&taken, verdict.is_some(), change.now)?;
-    let SessionSettings { workspace, model } = tables.session_settings(found.stream)?;
+    let (number, attempt, time_left_ms) = (found.lease + 1, found.attempt + 1, left(found, change.now));
+    let last_timestamp = logs::last_timestamp(tables, &log)?;
+    let claim = claim_of(tables, OpenRow { submission: taken, ..open }, log)?;
     Ok(Some(Claim {
-        lease: Lease { submission_id: found.id.clone(), number: found.lease + 1 },
-        attempt: found.attempt + 1,
+        lease: Lease { number, ..claim.lease },
+        attempt,
+        workflow,
+        next_event_index,
+        last_timestamp,
+        started_at: claim.started_at.or(Some(change.now)),
+        time_left_ms,
+        verdict,
+        ..claim
+    }))
+}
+
+/// Returns a submission with everything that its holder needs, as if nobody had it.
+pub(super) fn claim_of(tables: &dyn Tables, open: OpenRow, log: LogRow) -> Result<Claim, Error> {
+    let found = open.submission;
+    let mark = turns::mark(tables, &found.id)?;
+    let SessionSettings { workspace, model } = tables.session_settings(found.stream)?;
+    Ok(Claim {
+        lease: Lease { submission_id: found.id, number: 0 },
+        attempt: 1,
         kind: found.kind,
         instance: log.instance().to_owned(),
-        workflow,
+        workflow: None,
+        stream: log.name,
+        text: open.text,
         images: open.images,
+        scope: open.scope,
         context: open.context,
         message_kind: open.message_kind,
-        text: open.text,
-        scope: open.scope,
-        next_event_index,
-        recorded_from: Offset::end(taken.recorded_from),
-        last_timestamp: logs::last_timestamp(tables, &log)?,
-        started_at: Some(found.first_claim_at.map_or(change.now, Timestamp::from_millis)),
+        next_event_index: found.next_index,
+        recorded_from: Offset::end(found.recorded_from),
+        last_timestamp: None,
+        started_at: found.first_claim_at.map(Timestamp::from_millis),
         received_at: Some(open.received_at),
-        time_left_ms: left(found, change.now),
-        verdict,
-        stream: log.name,
-        mark: turns::mark(tables, &found.id)?,
-        outside: found.outside.clone(),
+        time_left_ms: 0,
+        verdict: None,
+        mark,
+        outside: found.outside,
         workspace,
         model,
-    }))
+    })
 }
 
 /// Returns the submission of a lease; `None` if it is not the newest lease of its submission, or if the submission is queued or settled.
@@ -113,7 +133,7 @@ pub(crate) fn release(tables: &dyn Tables, lease: &Lease, change: &mut Change) -
     if let Some(found) = of_lease(tables, lease)?
         && !found.open
     {
-        let kind = kinds::of(found.kind)?;
+        let kind = kinds::of(found.kind);
         let verdict = verdict(&found, change.now).filter(|_| kind.closed_by_store);
         if let Some(verdict) = verdict {
             let log = tables.log_by_key(found.stream)?;

@@ -9,7 +9,7 @@ use ken_types::{Error, Timestamp};
 use serde_json::json;
 
 use crate::engine::change::Change;
-use crate::ops::{Host, Operations, Read, Write, outbox};
+use crate::ops::{Read, Write, outbox};
 use crate::rules::admission::{Rejection, Standing, admit};
 use crate::rules::check;
 use crate::tables::{NewUpdate, PairingRow, Tables};
@@ -29,22 +29,6 @@ const CODES_OF_CHAT: usize = 3;
 const REPLIES: u32 = 3;
 const CODES_AN_HOUR: u64 = 20;
 const HOUR_MS: i64 = 3_600_000;
-
-pub(super) fn add<H: Host>(operations: Operations<H>) -> Operations<H> {
-    operations
-        .write::<MessengerAccept>()
-        .read::<MessengerUpdates>()
-        .read::<MessengerBusy>()
-        .write::<MessengerFault>()
-        .read::<MessengerStatus>()
-        .write::<MessengerAllow>()
-        .write::<MessengerRemove>()
-        .write::<MessengerSetPolicy>()
-        .write::<MessengerPutGroup>()
-        .write::<MessengerRemoveGroup>()
-        .write::<MessengerPair>()
-        .write::<MessengerDeny>()
-}
 
 fn name(what: &str) -> String {
     format!("{CONNECTOR}.{what}")

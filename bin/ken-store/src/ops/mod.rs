@@ -1,6 +1,5 @@
 //! The operations, one module for each noun. They check arguments, decide what to do, and read and change rows. An operation is a type in
-//! `ken_types::ops` with an implementation of [`Read`] or [`Write`] here. The function `add` of its module adds it to the table of
-//! operations.
+//! `ken_types::ops` with an implementation of [`Read`] or [`Write`] here, and a line in `operations.rs`.
 
 pub(crate) mod approvals;
 pub(crate) mod background;
@@ -43,23 +42,11 @@ mod telemetry;
 mod transcripts;
 mod turns;
 
-/// Claims without a connection, for benchmarks.
-pub use leases::claim;
-
 use std::collections::BTreeSet;
-use std::sync::Arc;
 
 use ken_types::Error;
 use ken_types::ops::Op;
-use ken_types::ops::approvals::{Approval, GetApproval, ListApprovals, PendingApprovals};
-use ken_types::ops::documents::{DocumentWork, FindWork};
-use ken_types::ops::outbox::{DueList, DueMessages};
-use ken_types::ops::store::{
-    ClaimSubmissions, Claims, LostLeases, ReadStream, RenewLeases, StreamPage, SubmissionStatus, WaitSubmission,
-};
-use ken_wire::{Daemon, Table};
 
-use crate::ConnectionId;
 use crate::engine::change::Change;
 use crate::tables::{Cell, Index, Tables};
 
@@ -109,77 +96,4 @@ pub trait Write: Op {
     }
 
     fn run(tables: &dyn Tables, args: &Self::Args, change: &mut Change) -> Result<Self::Reply, Error>;
-}
-
-/// A daemon that can run the operations. These methods are operations that wait.
-pub trait Host: Daemon {
-    fn read<O: Read>(&self, args: O::Args) -> impl Future<Output = Result<O::Reply, Error>> + Send;
-    fn write<O: Write>(&self, args: O::Args) -> impl Future<Output = Result<O::Reply, Error>> + Send;
-    /// Claims work for the holder of a connection. Waits until there is some.
-    fn claim(
-        &self,
-        connection: ConnectionId,
-        args: ClaimSubmissions,
-    ) -> impl Future<Output = Result<Claims, Error>> + Send;
-    fn renew(
-        &self,
-        connection: ConnectionId,
-        args: RenewLeases,
-    ) -> impl Future<Output = Result<LostLeases, Error>> + Send;
-    /// Waits until a submission is settled or cannot make progress.
-    fn wait(&self, args: WaitSubmission) -> impl Future<Output = Result<SubmissionStatus, Error>> + Send;
-    /// Returns a request for an approval. Waits while it is pending.
-    fn approval(&self, args: GetApproval) -> impl Future<Output = Result<Approval, Error>> + Send;
-    /// Returns the pending requests. Waits until there are some or, if the caller names the list that it knows, until the list is
-    /// different.
-    fn pending_approvals(&self, args: ListApprovals) -> impl Future<Output = Result<PendingApprovals, Error>> + Send;
-    /// Returns messages that can be sent now. Waits until there is one.
-    fn due(&self, args: DueMessages) -> impl Future<Output = Result<DueList, Error>> + Send;
-    /// Returns documents to read and entries without vectors. Waits until there are some.
-    fn document_work(&self, args: FindWork) -> impl Future<Output = Result<DocumentWork, Error>> + Send;
-    /// Returns a page of a stream. If it is empty, waits for the first entry.
-    fn read_stream(&self, args: ReadStream) -> impl Future<Output = Result<StreamPage, Error>> + Send;
-}
-
-/// The table of operations of a host, to which operations are added.
-pub struct Operations<H>(Table<H>);
-
-impl<H: Host> Operations<H> {
-    fn read<O: Read>(self) -> Operations<H> {
-        Operations(self.0.op::<O, _, _>(|host: Arc<H>, _, args| async move { host.read::<O>(args).await }))
-    }
-
-    fn write<O: Write>(self) -> Operations<H> {
-        Operations(self.0.op::<O, _, _>(|host: Arc<H>, _, args| async move { host.write::<O>(args).await }))
-    }
-}
-
-/// Adds the operations of all nouns.
-pub fn add_all<H: Host>(table: Table<H>) -> Table<H> {
-    let nouns = [
-        sessions::add,
-        purges::add,
-        events::add,
-        doors::add,
-        submissions::add,
-        runs::add,
-        public::add,
-        knowledge::add,
-        documents::add,
-        keys::add,
-        probe::add,
-        blobs::add,
-        telemetry::add,
-        ids::add,
-        notes::add,
-        governing::add,
-        hosts::add,
-        budget::add,
-        approvals::add,
-        requests::add,
-        schedules::add,
-        messenger::add,
-        outbox::add,
-    ];
-    nouns.into_iter().fold(Operations(table), |operations, add| add(operations)).0
 }

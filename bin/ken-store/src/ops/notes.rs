@@ -5,17 +5,13 @@ use ken_types::ops::Nothing;
 use ken_types::ops::store::{ListNotes, Notes, NotesList, NotesPut, PutNote};
 
 use crate::engine::change::Change;
-use crate::ops::{Host, Operations, Read, Write, turns};
+use crate::ops::{Read, Write, turns};
 use crate::rules::{check, stream_names};
 use crate::tables::Tables;
 
 /// The maximum number of notes of one kind that an instance can have.
 const NOTES: usize = 64;
 const NOTE_BYTES: usize = 64 * 1024;
-
-pub(super) fn add<H: Host>(operations: Operations<H>) -> Operations<H> {
-    operations.write::<NotesPut>().read::<NotesList>()
-}
 
 impl Write for NotesPut {
     fn check(args: &PutNote) -> Result<(), Error> {

@@ -1,7 +1,5 @@
 //! Messages to chats. Each chat has a queue: a message is sent when all earlier ones of the chat are finished.
 
-use std::sync::Arc;
-
 use ken_types::event::{CitedSource, Outcome};
 use ken_types::ops::Nothing;
 use ken_types::ops::outbox::*;
@@ -10,7 +8,7 @@ use ken_types::{Error, Timestamp};
 use serde_json::{Value, json};
 
 use crate::engine::change::{Change, Effect};
-use crate::ops::{Host, Operations, Read, Write};
+use crate::ops::{Read, Write};
 use crate::rules::check;
 use crate::rules::queue::Ending;
 use crate::tables::{MessageRow, SubmissionRow, Tables};
@@ -30,12 +28,6 @@ const SLICE: usize = 200;
 const ERROR_CHARACTERS: usize = 500;
 /// The prefix of the ids of events that came in through the messaging connector.
 const MESSENGER: &str = "messenger";
-
-pub(super) fn add<H: Host>(operations: Operations<H>) -> Operations<H> {
-    let Operations(table) =
-        operations.write::<OutboxPut>().write::<OutboxAttempt>().write::<OutboxSettle>().read::<OutboxList>();
-    Operations(table.op::<OutboxDue, _, _>(|host: Arc<H>, _, args| async move { host.due(args).await }))
-}
 
 impl Write for OutboxPut {
     fn check(args: &PutMessage) -> Result<(), Error> {
@@ -87,7 +79,7 @@ pub(super) fn answer(
         return Ok(());
     };
     let sources = ending.result.map(|result| CitedSource::lines(&result.sources)).filter(|lines| !lines.is_empty());
-    if let (Some(sources), Outcome::Completed) = (sources, ending.outcome()) {
+    if let (Some(sources), Outcome::Completed) = (sources, ending.outcome) {
         text = format!("{}\n\n{sources}", text.trim_end());
     }
     match to_chat(tables, found, text)? {
@@ -123,7 +115,7 @@ fn to_chat(tables: &dyn Tables, found: &SubmissionRow, text: String) -> Result<O
 /// Returns the text that the chat gets at the end of a turn; `None` if there is none.
 fn text(found: &SubmissionRow, ending: &Ending<'_>, answer: &str) -> Option<String> {
     let why = ending.error.as_ref().map(|error| error.message.as_str());
-    let text = match (found.kind, ending.outcome()) {
+    let text = match (found.kind, ending.outcome) {
         (SubmissionKind::Workflow, _) => return None,
         (SubmissionKind::Compact, Outcome::Completed) => "Compacted the history of this session.",
         (_, Outcome::Completed) => answer,
@@ -144,12 +136,15 @@ pub(crate) fn check_due(args: &DueMessages) -> Result<(), Error> {
     }
 }
 
-/// Returns the messages that can be sent now, and the time at which the next one can be sent.
+/// Returns the messages that can be sent now, and the time at which the next one can be sent. There are none for a host without duties.
 pub(crate) fn due(
     tables: &dyn Tables,
     args: &DueMessages,
     now: Timestamp,
 ) -> Result<(DueList, Option<Timestamp>), Error> {
+    if !tables.has_duties()? {
+        return Ok((DueList::default(), None));
+    }
     let heads = tables.next_messages(&args.connector)?;
     let free = heads.into_iter().filter(|(id, _)| !args.held.contains(id));
     let (ready, later): (Vec<_>, Vec<_>) = free.partition(|(_, at)| *at <= now);

@@ -5,15 +5,11 @@ use ken_types::ops::Nothing;
 use ken_types::ops::store::StoreProbe;
 
 use crate::engine::change::Change;
-use crate::ops::{Host, Operations, Write};
+use crate::ops::Write;
 use crate::tables::Tables;
 
 /// The time of the last probe.
 const PROBED_AT: &str = "probed_at";
-
-pub(super) fn add<H: Host>(operations: Operations<H>) -> Operations<H> {
-    operations.write::<StoreProbe>()
-}
 
 impl Write for StoreProbe {
     const COMES_FIRST: bool = true;

@@ -7,12 +7,11 @@
 use std::sync::Arc;
 
 use ken_types::ops::Nothing;
-use ken_types::ops::store::StreamsRead;
 use ken_types::ops::streams::*;
 use ken_types::{Error, Octets, Timestamp};
 
 use crate::engine::change::{Change, Effect, NewEntries};
-use crate::ops::{Host, Operations, Read, Write, calls, entries};
+use crate::ops::{Read, Write, calls, entries};
 use crate::rules::cursor::List;
 use crate::rules::public::{self, Liveness};
 use crate::rules::stream_names::MAX_ENTRIES;
@@ -26,13 +25,6 @@ const MAX_LISTED: u32 = 1_000;
 /// The maximum number of entries or producers that one slice deletes, and the maximum size of the entries in bytes.
 const SLICE: usize = 500;
 const SLICE_BYTES: u64 = 1024 * 1024;
-
-pub(super) fn add<H: Host>(operations: Operations<H>) -> Operations<H> {
-    let Operations(table) =
-        operations.write::<StreamsCreate>().write::<StreamsAppend>().write::<StreamsDelete>().read::<StreamsList>();
-    // Reading is added separately, because it may wait for entries.
-    Operations(table.op::<StreamsRead, _, _>(|host: Arc<H>, _, args| async move { host.read_stream(args).await }))
-}
 
 impl Write for StreamsCreate {
     fn check(args: &CreateStream) -> Result<(), Error> {

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use crate::engine::change::{Change, Effect, Left};
-use crate::ops::{Host, Operations, Write, indexes, knowledge, queue, sessions, turns};
+use crate::ops::{Write, indexes, knowledge, queue, sessions, turns};
 use crate::rules::{record, stream_names};
 use crate::tables::{LogRow, Merge, PurgeRow, Tables};
 
@@ -58,10 +58,6 @@ impl Phase {
             Phase::Pages => None,
         }
     }
-}
-
-pub(super) fn add<H: Host>(operations: Operations<H>) -> Operations<H> {
-    operations.write::<SessionsPurge>()
 }
 
 impl Write for SessionsPurge {

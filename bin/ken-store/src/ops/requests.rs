@@ -6,13 +6,9 @@ use ken_types::ops::approvals::{Approval, ApprovalsPut, PutApproval, Status, Tur
 use serde_json::value::to_raw_value;
 
 use crate::engine::change::Change;
-use crate::ops::{Host, Operations, Write, approvals, turns};
+use crate::ops::{Write, approvals, turns};
 use crate::rules::{self, check, record};
 use crate::tables::Tables;
-
-pub(super) fn add<H: Host>(operations: Operations<H>) -> Operations<H> {
-    operations.write::<ApprovalsPut>()
-}
 
 impl Write for ApprovalsPut {
     fn check(args: &PutApproval) -> Result<(), Error> {

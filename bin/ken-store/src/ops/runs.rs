@@ -13,7 +13,7 @@ use serde_json::value::to_raw_value;
 use serde_json::{Value, json};
 
 use crate::engine::change::{Change, Effect};
-use crate::ops::{Host, Operations, Read, Write, blobs, logs, telemetry, turns};
+use crate::ops::{Read, Write, blobs, logs, telemetry, turns};
 use crate::rules::cursor::List;
 use crate::rules::queue::{Ending, elapsed};
 use crate::rules::{check, record};
@@ -22,10 +22,6 @@ use crate::tables::{LogRow, NewEvent, NewSubmission, RunList, SubmissionRow, Tab
 const BUSY_RETRY_MS: u64 = 1_000;
 /// The maximum size of an event without its payload or result, in bytes.
 const ENVELOPE_BYTES: usize = 4 * 1024;
-
-pub(super) fn add<H: Host>(operations: Operations<H>) -> Operations<H> {
-    operations.write::<RunsAdmit>().write::<RunsEnd>().write::<RunsAbort>().read::<RunsGet>().read::<RunsList>()
-}
 
 fn unknown(id: &RunId) -> Error {
     Error::not_found(format!("there is no run {id}")).at("/run_id")
@@ -51,17 +47,9 @@ impl Write for RunsAdmit {
             return Err(Error::busy(message, BUSY_RETRY_MS));
         }
         let mut log = logs::of_run(tables, &args.run_id, change.now)?;
-        tables.insert_event(&NewEvent {
-            id: args.run_id.as_str(),
-            scope: None,
-            kind: "workflow.start",
-            text: &args.payload.to_string(),
-            received_at: change.now,
-            context: None,
-            raw: None,
-            images: &[],
-            answer: "{}",
-        })?;
+        let payload = args.payload.to_string();
+        let event = NewEvent::internal(args.run_id.as_str(), None, "workflow.start", &payload, change.now);
+        tables.insert_event(&event)?;
         let start = Body::RunStart {
             workflow_name: args.workflow.clone(),
             started_at: change.now,

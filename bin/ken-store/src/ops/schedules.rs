@@ -4,7 +4,7 @@
 
 use std::collections::HashMap;
 
-use ken_types::event::{Block, Body, Event, Message, Outcome, Place, StopReason, Usage, VERSION, is_dispatched};
+use ken_types::event::{Block, Body, Event, Message, Outcome, Place, StopReason, Usage, VERSION};
 use ken_types::id::{Origin, SessionId, SubmissionId};
 use ken_types::limits::WAITING_PROMPTS;
 use ken_types::ops::Nothing;
@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 
 use crate::engine::change::{Change, Effect};
 use crate::ops::queue::{self, Entry};
-use crate::ops::{Host, Operations, Read, Write, logs, outbox, sessions, turns};
+use crate::ops::{Read, Write, logs, outbox, sessions, turns};
 use crate::rules::cursor::List;
 use crate::rules::queue::Ending;
 use crate::rules::schedules::{Activity, Ended, attempt_end, initial_state};
@@ -40,20 +40,6 @@ const MAX_POSTED_BYTES: usize = 32 * 1024;
 const BUSY_RETRY_MS: u64 = 1_000;
 /// The maximum number of deleted or ended schedules that one slice of background work removes.
 const SLICE: usize = 20;
-
-pub(super) fn add<H: Host>(operations: Operations<H>) -> Operations<H> {
-    operations
-        .write::<SchedulesPut>()
-        .read::<SchedulesGet>()
-        .read::<SchedulesState>()
-        .read::<SchedulesList>()
-        .write::<SchedulesPause>()
-        .write::<SchedulesDelete>()
-        .write::<SchedulesStart>()
-        .read::<SchedulesRuns>()
-        .read::<SchedulesRunGet>()
-        .write::<SchedulesAdvance>()
-}
 
 fn unknown(slug: &str) -> Error {
     Error::not_found(format!("there is no schedule {slug:?}")).hint("`ken schedule list` lists them")
@@ -473,8 +459,16 @@ fn add_run(tables: &dyn Tables, slug: &str, run: &NewScheduleRun<'_>, change: &m
     Ok(())
 }
 
-fn publish_run(schedule: &ScheduleRow, run: &ScheduleRunRow, change: &mut Change) {
+/// Stores the record of a run, and reports its state.
+fn update_run(
+    tables: &dyn Tables,
+    schedule: &ScheduleRow,
+    run: &ScheduleRunRow,
+    change: &mut Change,
+) -> Result<(), Error> {
+    tables.update_schedule_run(run)?;
     publish_run_state(&schedule.slug, &run.id, run.slot_at, run.status, change);
+    Ok(())
 }
 
 fn publish_run_state(slug: &str, run: &str, slot_at: Option<i64>, status: RunState, change: &mut Change) {
@@ -533,49 +527,30 @@ impl Step {
     }
 }
 
+/// Adds the event and the submission of the next attempt of a run. Each run has a session of its own.
 fn admit(
     tables: &dyn Tables,
     schedule: &ScheduleRow,
     mut run: ScheduleRunRow,
     change: &mut Change,
 ) -> Result<(), Error> {
-    submit(tables, schedule, &mut run, change)?;
-    tables.update_schedule_run(&run)?;
-    publish_run(schedule, &run, change);
-    Ok(())
-}
-
-/// Adds the event and the submission of the next attempt of a run. Each run has a session of its own.
-fn submit(
-    tables: &dyn Tables,
-    schedule: &ScheduleRow,
-    run: &mut ScheduleRunRow,
-    change: &mut Change,
-) -> Result<(), Error> {
     run.attempt += 1;
     run.status = RunState::Admitted;
     run.admitted_at = Some(change.now.millis());
     run.started_at = None;
-    let session = session(tables, schedule, run, change)?;
+    let session = session(tables, schedule, &run, change)?;
     let id = digest::submission_id(&format!("{}:{}", run.id, run.attempt));
     let event = format!("schedule:{}:{}", run.id, run.attempt);
     tables.insert_event(&NewEvent {
-        id: &event,
-        scope: Some(session.scope),
-        kind: "schedule.run",
-        text: &schedule.prompt,
-        received_at: change.now,
-        context: Some(&context(schedule, run)),
-        raw: None,
-        images: &[],
-        answer: "{}",
+        context: Some(&context(schedule, &run)),
+        ..NewEvent::internal(&event, Some(session.scope), "schedule.run", &schedule.prompt, change.now)
     })?;
     let outside = schedule.outside.clone();
     let entry = Entry { id: id.clone(), kind: SubmissionKind::Prompt, policy: Policy::Queue, hidden: false, outside };
     let (log, queue) = queue::queue_if_not_full(tables, session.stream, entry.policy)?;
     queue::enqueue(tables, &log, &event, &entry, &queue, change)?;
     run.submission = Some(id);
-    Ok(())
+    update_run(tables, schedule, &run, change)
 }
 
 /// Returns the context that the agent gets for a scheduled turn.
@@ -632,9 +607,7 @@ fn start(
 ) -> Result<(), Error> {
     run.status = RunState::Running;
     run.started_at = found.first_claim_at;
-    tables.update_schedule_run(&run)?;
-    publish_run(schedule, &run, change);
-    Ok(())
+    update_run(tables, schedule, &run, change)
 }
 
 /// Records that the submission of a run has ended.
@@ -658,9 +631,7 @@ fn settle(
         Ended::Retry(pause) => {
             run.status = RunState::Queued;
             run.not_before = change.now.millis() + pause;
-            tables.update_schedule_run(&run)?;
-            publish_run(schedule, &run, change);
-            Ok(())
+            update_run(tables, schedule, &run, change)
         }
     }
 }
@@ -733,8 +704,7 @@ fn close(
 ) -> Result<(), Error> {
     run.status = state;
     run.finished_at = Some(change.now.millis());
-    tables.update_schedule_run(run)?;
-    publish_run(schedule, run, change);
+    update_run(tables, schedule, run, change)?;
     // There is a place for the next one.
     change.push(Effect::ScheduleRuns);
     if schedule.deleted {
@@ -836,17 +806,9 @@ fn post(
     let id = digest::submission_id(&format!("{}:delivery", run.id));
     let mut log = tables.log_by_key(session.stream)?;
     let event = format!("schedule:{}:delivery", run.id);
-    tables.insert_event(&NewEvent {
-        id: &event,
-        scope: Some(session.scope),
-        kind: "schedule.delivery",
-        text: &format!("The schedule {:?} has run, and this is its result.", schedule.slug),
-        received_at: change.now,
-        context: None,
-        raw: None,
-        images: &[],
-        answer: "{}",
-    })?;
+    let prompt = format!("The schedule {:?} has run, and this is its result.", schedule.slug);
+    let scope = Some(session.scope);
+    tables.insert_event(&NewEvent::internal(&event, scope, "schedule.delivery", &prompt, change.now))?;
     let recorded_from = log.entries;
     tables.insert_submission(&NewSubmission {
         id: &id,
@@ -895,22 +857,7 @@ fn event_of(
     body: Body,
 ) -> Result<Box<RawValue>, Error> {
     let is_message = !matches!(body, Body::SubmissionSettled { .. });
-    let event = Event {
-        v: VERSION,
-        body,
-        place: Place {
-            event_index,
-            timestamp,
-            instance_id: log.instance().to_owned(),
-            submission_id: id.clone(),
-            dispatch_id: is_dispatched(Some(CONNECTOR), log.instance()).then(|| id.clone()),
-            session: "default".to_owned(),
-            harness: "default".to_owned(),
-            operation_id: None,
-            turn_id: is_message.then(|| turn.to_owned()),
-            task_id: None,
-            parent_session: None,
-        },
-    };
-    to_raw_value(&event).map_err(record::defect)
+    let turn_id = is_message.then(|| turn.to_owned());
+    let place = Place { turn_id, ..turns::place(log, id, Some(CONNECTOR), event_index, timestamp) };
+    to_raw_value(&Event { v: VERSION, body, place }).map_err(record::defect)
 }

@@ -5,7 +5,7 @@ use ken_types::Error;
 
 use crate::rules::search::rarest_words;
 use crate::rules::terms::{Query, Weights};
-use crate::tables::{Index, Tables};
+use crate::tables::{Index, Tables, WordSearch};
 
 /// Returns the rows to be examined, in the order of the index: up to `full` rows that contain every word of the query. If there are fewer,
 /// also up to `part` rows that contain some of the words.
@@ -22,9 +22,10 @@ pub(super) fn candidates(
         return Ok((Vec::new(), weights));
     }
     let words = rarest_words(query, &weights);
-    let mut hits = tables.matching(index, &words, true, scope_words, full)?;
+    let search = WordSearch { index, words: &words, match_all: true, scope_words };
+    let mut hits = tables.matching(&search, full)?;
     if words.len() > 1 && hits.len() < full as usize {
-        let more = tables.matching(index, &words, false, scope_words, part)?;
+        let more = tables.matching(&WordSearch { match_all: false, ..search }, part)?;
         let more: Vec<i64> = more.into_iter().filter(|hit| !hits.contains(hit)).collect();
         hits.extend(more);
     }

@@ -7,12 +7,12 @@ use ken_types::ops::{Nothing, Page};
 use serde_json::json;
 
 use crate::engine::change::Change;
-use crate::ops::{Host, Operations, Read, Write, logs, queue};
+use crate::ops::{Read, Write, logs, queue};
 use crate::rules::check;
 use crate::rules::cursor::List;
 use crate::rules::search::{SessionWords, passage};
 use crate::rules::terms::Query;
-use crate::tables::{Index, SessionList, SessionRow, SubmissionRow, Tables};
+use crate::tables::{Index, SessionList, SessionRow, SubmissionRow, Tables, WordSearch};
 
 /// The maximum number of exchanges that a fork gets: as many as the model can be shown.
 const MAX_COPIED: u32 = 1_000;
@@ -26,20 +26,6 @@ const MAX_TURNS: u32 = 5_000;
 const MAX_EXAMINED: usize = 5_000;
 /// The maximum number of sessions that the error for an ambiguous name lists.
 const MAX_CANDIDATES: usize = 10;
-
-pub(super) fn add<H: Host>(operations: Operations<H>) -> Operations<H> {
-    operations
-        .write::<SessionsCreate>()
-        .write::<SessionsResume>()
-        .read::<SessionsList>()
-        .read::<SessionsTranscript>()
-        .read::<SessionsGet>()
-        .read::<SessionsScope>()
-        .write::<SessionsCancel>()
-        .write::<SessionsArchive>()
-        .write::<SessionsUpdate>()
-        .write::<SessionsFork>()
-}
 
 impl SessionRow {
     pub(super) fn opened(&self, created: bool) -> OpenSession {
@@ -188,7 +174,8 @@ fn sessions_with(
 ) -> Result<Found, Error> {
     let query = Query::of_list(text);
     let words: Vec<&[String]> = query.terms().iter().map(|term| term.stems.as_slice()).collect();
-    let turns = tables.matching(Index::Memory, &words, true, None, MAX_TURNS)?;
+    let search = WordSearch { index: Index::Memory, words: &words, match_all: true, scope_words: None };
+    let turns = tables.matching(&search, MAX_TURNS)?;
     let mut found = Vec::new();
     tables.sessions_of_exchanges(&turns, list, &mut |stream, turn, session| {
         if is_listed(&session) {

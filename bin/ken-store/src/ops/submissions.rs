@@ -1,40 +1,18 @@
 //! Submissions: what their holders record, how they end, and the history that a new one gets.
 
-use std::sync::Arc;
-
+use ken_types::Error;
 use ken_types::id::SubmissionId;
 use ken_types::ops::store::*;
 use ken_types::ops::telemetry::ByWork;
-use ken_types::{Error, Offset, Timestamp};
-use ken_wire::Context;
 
 use crate::engine::change::Change;
-use crate::ops::{Host, Operations, Read, Write, documents, governing, knowledge, memory, queue, turns};
+use crate::ops::{Read, Write, documents, governing, knowledge, leases, memory, queue, turns};
 use crate::rules::queue::Ending;
 use crate::rules::{check, stream_names};
-use crate::tables::{SessionSettings, Tables};
+use crate::tables::Tables;
 
 /// The maximum number of exchanges in a history.
 const HISTORY: u32 = 1_000;
-
-pub(super) fn add<H: Host>(operations: Operations<H>) -> Operations<H> {
-    let Operations(table) = operations
-        .write::<SubmissionsAppend>()
-        .write::<SubmissionsSettle>()
-        .write::<SubmissionsAbort>()
-        .read::<SubmissionsHistory>()
-        .read::<SubmissionsRecord>();
-    // These operations need the connection of the caller, because leases belong to connections.
-    let table = table
-        .op::<SubmissionsClaim, _, _>(|host: Arc<H>, call: Context<_>, args| async move {
-            host.claim(call.connection, args).await
-        })
-        .op::<SubmissionsRenew, _, _>(|host: Arc<H>, call: Context<_>, args| async move {
-            host.renew(call.connection, args).await
-        })
-        .op::<SubmissionsWait, _, _>(|host: Arc<H>, _, args| async move { host.wait(args).await });
-    Operations(table)
-}
 
 impl Write for SubmissionsAppend {
     fn check(args: &AppendEvents) -> Result<(), Error> {
@@ -112,37 +90,12 @@ impl Read for SubmissionsRecord {
     fn run(tables: &dyn Tables, args: &ByWork) -> Result<Claim, Error> {
         let work = tables.work(&args.id)?;
         let work = work.ok_or_else(|| Error::not_found(format!("there is no submission {}", args.id)).at("/id"))?;
-        let found = work.submission;
+        let found = &work.submission;
         if !found.state.is_settled() {
             return Err(Error::conflict(format!("submission {} has not ended", found.id)).at("/id"));
         }
         let log = tables.log_by_key(found.stream)?;
-        let mark = turns::mark(tables, &found.id)?;
-        let SessionSettings { workspace, model } = tables.session_settings(found.stream)?;
-        Ok(Claim {
-            lease: Lease { submission_id: found.id, number: 0 },
-            attempt: 1,
-            kind: found.kind,
-            instance: log.instance().to_owned(),
-            workflow: None,
-            stream: log.name,
-            text: work.text,
-            images: work.images,
-            scope: work.scope,
-            context: work.context,
-            message_kind: work.message_kind,
-            next_event_index: found.next_index,
-            recorded_from: Offset::end(found.recorded_from),
-            last_timestamp: None,
-            started_at: found.first_claim_at.map(Timestamp::from_millis),
-            received_at: Some(work.received_at),
-            time_left_ms: 0,
-            verdict: None,
-            mark,
-            outside: found.outside,
-            workspace,
-            model,
-        })
+        leases::claim_of(tables, work, log)
     }
 }
 

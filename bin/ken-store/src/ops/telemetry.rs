@@ -13,7 +13,7 @@ use ken_types::ops::telemetry::*;
 use ken_types::{Error, Offset, Timestamp};
 
 use crate::engine::change::Change;
-use crate::ops::{Host, Operations, Read, Write};
+use crate::ops::{Read, Write};
 use crate::rules::cursor::List;
 use crate::rules::telemetry::{Fold, MAX_TROUBLES, Troubles};
 use crate::rules::{check, record, stream_names};
@@ -28,17 +28,6 @@ const SLICE: usize = 256;
 const CHUNK: u32 = 256;
 const MAX_PAGE: u32 = 100;
 const MAX_FAILED: u32 = 50;
-
-pub(super) fn add<H: Host>(operations: Operations<H>) -> Operations<H> {
-    operations
-        .read::<TelemetryList>()
-        .read::<TelemetryGet>()
-        .read::<TelemetryFailed>()
-        .read::<TelemetryUsage>()
-        .read::<TelemetryEnded>()
-        .write::<TelemetryExported>()
-        .read::<EventsWhy>()
-}
 
 /// Stores the summary of a submission that is ending.
 pub(super) fn keep(tables: &dyn Tables, found: &SubmissionRow, fold: &Fold, change: &Change) -> Result<(), Error> {

@@ -6,7 +6,7 @@ use ken_types::event::{Body, Event, Outcome, Place, VERSION, is_dispatched};
 use ken_types::fence::Outside;
 use ken_types::id::SubmissionId;
 use ken_types::ops::store::*;
-use ken_types::{Error, Offset};
+use ken_types::{Error, Offset, Timestamp};
 use serde::Serialize;
 use serde_json::value::{RawValue, to_raw_value};
 
@@ -206,30 +206,40 @@ pub(super) fn end(
 ) -> Result<(), Error> {
     let scope = tables.event(found.event)?.and_then(|event| event.scope);
     let connector = scope.as_ref().map(|scope| scope.connector.as_str());
-    let error = ending.error.as_ref().filter(|_| ending.outcome() == Outcome::Failed);
-    let settled =
-        Body::SubmissionSettled { outcome: ending.outcome(), error: error.map(|error| error.message.clone()) };
+    let error = ending.error.as_ref().filter(|_| ending.outcome == Outcome::Failed);
+    let settled = Body::SubmissionSettled { outcome: ending.outcome, error: error.map(|error| error.message.clone()) };
     let timestamp = logs::next_timestamp(tables, &log, change.now)?;
     // Clients that show whether a prompt is still at work go by `idle`, so a prompt that was only queued has one, too.
-    let events = (found.next_index..).zip([Body::Idle, settled]).map(|(event_index, body)| {
-        let place = Place {
-            event_index,
-            timestamp,
-            instance_id: log.instance().to_owned(),
-            submission_id: found.id.clone(),
-            dispatch_id: is_dispatched(connector, log.instance()).then(|| found.id.clone()),
-            session: "default".into(),
-            harness: "default".into(),
-            operation_id: None,
-            turn_id: None,
-            task_id: None,
-            parent_session: None,
-        };
+    let events = (found.next_index..).zip([Body::Idle, settled]).map(|(index, body)| {
+        let place = place(&log, &found.id, connector, index, timestamp);
         to_raw_value(&Event { v: VERSION, body, place }).map_err(record::defect)
     });
     let events: Vec<_> = events.collect::<Result<_, _>>()?;
     logs::append(tables, &mut log, &events, change)?;
     finish(tables, found, &log, ending, change)
+}
+
+/// Returns where an event stands that the store itself adds to the stream of an instance.
+pub(super) fn place(
+    log: &LogRow,
+    id: &SubmissionId,
+    connector: Option<&str>,
+    event_index: u64,
+    timestamp: Timestamp,
+) -> Place {
+    Place {
+        event_index,
+        timestamp,
+        instance_id: log.instance().to_owned(),
+        submission_id: id.clone(),
+        dispatch_id: is_dispatched(connector, log.instance()).then(|| id.clone()),
+        session: "default".to_owned(),
+        harness: "default".to_owned(),
+        operation_id: None,
+        turn_id: None,
+        task_id: None,
+        parent_session: None,
+    }
 }
 
 /// Ends a submission after its last event has been added. Sets its state, stores its exchange, updates history and memory, and makes the
@@ -289,7 +299,7 @@ pub(super) fn finish(
     outbox::answer(tables, found, ending, &answer, change)?;
     open_next(tables, found.stream, change)?;
     let fields = SubmissionFields::of(log.instance(), &found.id);
-    change.publish("submission.settled", SubmissionFields { outcome: Some(ending.outcome()), ..fields });
+    change.publish("submission.settled", SubmissionFields { outcome: Some(ending.outcome), ..fields });
     update_schedule_runs(log, change);
     report_end(found, ending, change);
     Ok(())
@@ -297,7 +307,7 @@ pub(super) fn finish(
 
 /// Counts a submission in the history of its instance. If it is a prompt, returns its number among the prompts.
 fn count(tables: &dyn Tables, found: &SubmissionRow, ending: &Ending<'_>) -> Result<Option<i64>, Error> {
-    let turn = match (found.kind, ending.outcome()) {
+    let turn = match (found.kind, ending.outcome) {
         (SubmissionKind::Prompt, _) => Some(tables.count_turn(found.stream)?),
         (SubmissionKind::Compact, Outcome::Completed) => {
             tables.count_compaction(found.stream)?;

@@ -109,9 +109,9 @@ pub(crate) fn with_approvals(submission: &SubmissionRow, approvals: Vec<String>,
     next
 }
 
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub(crate) struct Ending<'a> {
-    pub(crate) outcome: Option<Outcome>,
+    pub(crate) outcome: Outcome,
     pub(crate) result: Option<&'a TurnResult>,
     pub(crate) error: Option<Failure>,
     pub(crate) context_usage: Option<&'a Value>,
@@ -120,7 +120,7 @@ pub(crate) struct Ending<'a> {
 
 impl<'a> Ending<'a> {
     pub(crate) fn of(outcome: Outcome) -> Ending<'a> {
-        Ending { outcome: Some(outcome), ..Ending::default() }
+        Ending { outcome, result: None, error: None, context_usage: None, summary: None }
     }
 
     /// Returns the ending of a turn that the store ends because no holder has.
@@ -128,12 +128,8 @@ impl<'a> Ending<'a> {
         Ending { error: Some(verdict.of_turn()), ..Ending::of(verdict.outcome()) }
     }
 
-    pub(crate) fn outcome(&self) -> Outcome {
-        self.outcome.unwrap_or(Outcome::Failed)
-    }
-
     pub(crate) fn state(&self) -> State {
-        match self.outcome() {
+        match self.outcome {
             Outcome::Completed => State::Completed,
             Outcome::Failed => State::Failed,
             Outcome::Aborted => State::Aborted,

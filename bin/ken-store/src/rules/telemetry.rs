@@ -57,14 +57,6 @@ pub(crate) struct Fold {
     pub truncated: bool,
 }
 
-/// The fields of an event that are read; all others are ignored.
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct EventFields {
-    #[serde(flatten)]
-    shown: EventSummary,
-}
-
 /// What a `turn` event says about its model.
 #[derive(Default, Deserialize)]
 #[serde(default)]
@@ -148,7 +140,7 @@ impl Fold {
         if !RECORDED_TYPES.contains(&kind) {
             return;
         }
-        let Ok(EventFields { mut shown }) = serde_json::from_str(event) else {
+        let Ok(mut shown) = serde_json::from_str::<EventSummary>(event) else {
             return;
         };
         replace_odd_names(&mut shown);

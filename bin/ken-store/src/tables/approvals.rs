@@ -6,7 +6,7 @@ use ken_types::ops::approvals::{
 use ken_types::{Error, Timestamp};
 use serde_json::{Map, Value};
 
-use super::columns::{count, json, present, rows, scope, stored, time, to_json, word};
+use super::columns::{json, optional_scope, present, stored, to_json, word};
 use super::sql::{Parameters, Row, Sql, all, first, params, unique};
 
 #[derive(Debug, Clone)]
@@ -59,8 +59,8 @@ pub trait Approvals: Sql {
             new.scope,
             new.request.fingerprint,
             new.status.name(),
-            new.request.expires_at.millis(),
-            new.now.millis(),
+            new.request.expires_at,
+            new.now,
             to_json(new.request)?,
             json(new.decision)?,
             new.whole,
@@ -117,8 +117,7 @@ pub trait Approvals: Sql {
                    ORDER BY a.approval LIMIT ?5",
             json = self.dialect().json
         );
-        let values =
-            params![list.task_id, list.actor_id, list.conversation_id, list.connector, rows(max), rows(bytes),];
+        let values = params![list.task_id, list.actor_id, list.conversation_id, list.connector, max, bytes];
         shortened(self, &sql, values)
     }
 
@@ -139,7 +138,7 @@ pub trait Approvals: Sql {
                          ORDER BY approval DESC LIMIT ?4) AS a
                      LEFT JOIN scopes AS s USING (scope)
                    ORDER BY a.approval DESC";
-        let values = params![before, list.status.map(Status::name), list.session, rows(max), rows(bytes)];
+        let values = params![before, list.status.map(Status::name), list.session, max, bytes];
         shortened(self, sql, values)
     }
 
@@ -150,7 +149,7 @@ pub trait Approvals: Sql {
 
     fn count_pending_approvals(&self) -> Result<u64, Error> {
         let sql = "SELECT count(*) AS number FROM approvals WHERE status = 'pending'";
-        unique(self, sql, params![], |row| count(row, "number"))
+        unique(self, sql, params![], |row| row.get("number"))
     }
 
     fn end_approval(
@@ -163,26 +162,24 @@ pub trait Approvals: Sql {
         let sql = "UPDATE approvals SET status = ?2, updated_at = ?3, decision = ?4, decide_key = ?5, for_session = ?6
                    WHERE approval = ?1";
         let (decision, decide_key) = decision.unzip();
-        let values =
-            params![key, status.name(), now.millis(), json(decision)?, decide_key.flatten(), for_session(decision),];
+        let values = params![key, status.name(), now, json(decision)?, decide_key.flatten(), for_session(decision)];
         self.execute(sql, values)
     }
 
     fn use_approval(&self, key: i64, use_key: &str, now: Timestamp) -> Result<(), Error> {
         let sql = "UPDATE approvals SET used_at = ?2, use_key = ?3 WHERE approval = ?1";
-        self.execute(sql, params![key, now.millis(), use_key])
+        self.execute(sql, params![key, now, use_key])
     }
 
     /// Returns the pending requests that have expired.
     fn due_approvals(&self, now: Timestamp, max: usize) -> Result<Vec<ApprovalRow>, Error> {
         let sql = format!("{SELECT} WHERE a.status = 'pending' AND a.expires_at <= ?1 ORDER BY a.expires_at LIMIT ?2");
-        all(self, &sql, params![now.millis(), rows(max)], approval)
+        all(self, &sql, params![now, max], approval)
     }
 
     fn next_due_approval(&self) -> Result<Option<Timestamp>, Error> {
         let sql = "SELECT min(expires_at) FROM approvals WHERE status = 'pending'";
-        let next: Option<i64> = unique(self, sql, params![], |row| row.get(0))?;
-        Ok(next.map(Timestamp::from_millis))
+        unique(self, sql, params![], |row| row.get(0))
     }
 
     /// Deletes at most `max` requests that ended before a time and whose submissions are settled. Returns how many were deleted.
@@ -190,7 +187,7 @@ pub trait Approvals: Sql {
         let sql = "DELETE FROM approvals WHERE approval IN (
                      SELECT a.approval FROM approvals AS a JOIN submissions AS s USING (submission)
                       WHERE a.status <> 'pending' AND a.updated_at < ?1 AND s.live = 0 LIMIT ?2)";
-        self.changed_rows(sql, params![before.millis(), rows(max)])
+        self.changed_rows(sql, params![before, max])
     }
 }
 
@@ -210,12 +207,9 @@ fn record(row: &dyn Row) -> Result<Approval, Error> {
 }
 
 fn record_of(row: &dyn Row, request: Request) -> Result<Approval, Error> {
-    let scoped: Option<i64> = row.get("scope")?;
-    let used: Option<i64> = row.get("used_at")?;
-    let mut record =
-        Approval::new(request, status(row)?, time(row, "updated_at")?, scoped.map(|_| scope(row)).transpose()?);
+    let mut record = Approval::new(request, status(row)?, row.get("updated_at")?, optional_scope(row)?);
     record.decision = stored(row, "decision")?;
-    record.used_at = used.map(Timestamp::from_millis);
+    record.used_at = row.get("used_at")?;
     Ok(record)
 }
 

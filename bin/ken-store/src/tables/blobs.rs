@@ -5,8 +5,8 @@ use ken_types::id::SubmissionId;
 use ken_types::ops::store::Image;
 use ken_types::{Error, Timestamp};
 
-use super::columns::{count, rows, stored};
-use super::sql::{Row, Sql, all, each, first, params, unique};
+use super::columns::stored;
+use super::sql::{Row, Sql, all, first, params, unique};
 
 /// A blob without its bytes.
 #[derive(Debug, Clone, Copy)]
@@ -25,17 +25,17 @@ pub trait Blobs: Sql {
 
     fn insert_blob(&self, digest: &str, length: u64, now: Timestamp) -> Result<BlobRow, Error> {
         let sql = "INSERT INTO blobs (digest, length, used_at) VALUES (?1, ?2, ?3)";
-        let key = self.insert(sql, "blob", params![digest, length.cast_signed(), now.millis()])?;
+        let key = self.insert(sql, "blob", params![digest, length, now])?;
         Ok(BlobRow { key, length, stored: 0 })
     }
 
     /// Stores a piece that begins at byte `offset`.
     fn insert_piece(&self, blob: i64, offset: u64, bytes: &[u8], now: Timestamp) -> Result<(), Error> {
         let sql = "INSERT INTO pieces (blob, start, bytes) VALUES (?1, ?2, ?3)";
-        self.execute(sql, params![blob, offset.cast_signed(), bytes])?;
+        self.execute(sql, params![blob, offset, bytes])?;
         let sql = "UPDATE blobs SET stored = ?2, used_at = ?3 WHERE blob = ?1";
         let stored = offset + bytes.len() as u64;
-        self.execute(sql, params![blob, stored.cast_signed(), now.millis()])
+        self.execute(sql, params![blob, stored, now])
     }
 
     /// Calls `see` with the offset and the bytes of each piece that ends after byte `from`, in order, until it returns false.
@@ -44,12 +44,12 @@ pub trait Blobs: Sql {
         let sql = "SELECT start, bytes FROM pieces WHERE blob = ?1 AND start >= (
                      SELECT coalesce(max(start), 0) FROM pieces WHERE blob = ?1 AND start <= ?2
                    ) ORDER BY start";
-        let values = params![blob, from.cast_signed()];
-        each(self, sql, values, PIECES, &mut |row| Ok(see(count(row, "start")?, row.bytes("bytes")?))).map(drop)
+        let values = params![blob, from];
+        self.query(sql, values, Some(PIECES), &mut |row| Ok(see(row.get("start")?, row.bytes("bytes")?))).map(drop)
     }
 
     fn touch_blob(&self, blob: i64, now: Timestamp) -> Result<(), Error> {
-        self.execute("UPDATE blobs SET used_at = ?2 WHERE blob = ?1", params![blob, now.millis()])
+        self.execute("UPDATE blobs SET used_at = ?2 WHERE blob = ?1", params![blob, now])
     }
 
     /// Deletes the pieces of a blob, so that it can be sent again from the beginning.
@@ -81,7 +81,7 @@ pub trait Blobs: Sql {
 
     fn outputs_of(&self, submission: i64) -> Result<Vec<Output>, Error> {
         let sql = "SELECT digest, length FROM outputs JOIN blobs USING (blob) WHERE submission = ?1 ORDER BY blob";
-        all(self, sql, params![submission], |row| Ok(Output { blob: row.get("digest")?, bytes: count(row, "length")? }))
+        all(self, sql, params![submission], |row| Ok(Output { blob: row.get("digest")?, bytes: row.get("length")? }))
     }
 
     /// Returns an image of a prompt of the stream. The first has the number 0.
@@ -101,7 +101,7 @@ pub trait Blobs: Sql {
                      AND NOT EXISTS (SELECT 1 FROM outputs WHERE outputs.blob = blobs.blob)
                      AND NOT EXISTS (SELECT 1 FROM approvals WHERE approvals.whole = blobs.digest)
                    ORDER BY used_at LIMIT ?2";
-        all(self, sql, params![before.millis(), rows(max)], |row| row.get(0))
+        all(self, sql, params![before, max], |row| row.get(0))
     }
 
     fn delete_blob(&self, blob: i64) -> Result<(), Error> {
@@ -112,7 +112,7 @@ pub trait Blobs: Sql {
     /// Returns the total length of all blobs in bytes.
     fn blob_bytes(&self) -> Result<u64, Error> {
         unique(self, "SELECT CAST(coalesce(sum(length), 0) AS bigint) AS bytes FROM blobs", params![], |row| {
-            count(row, "bytes")
+            row.get("bytes")
         })
     }
 }
@@ -120,7 +120,7 @@ pub trait Blobs: Sql {
 impl<D: Sql> Blobs for D {}
 
 fn blob(row: &dyn Row) -> Result<BlobRow, Error> {
-    Ok(BlobRow { key: row.get("blob")?, length: count(row, "length")?, stored: count(row, "stored")? })
+    Ok(BlobRow { key: row.get("blob")?, length: row.get("length")?, stored: row.get("stored")? })
 }
 
 /// How many pieces are fetched at a time.

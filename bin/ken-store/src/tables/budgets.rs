@@ -15,7 +15,7 @@ pub trait Budgets: Sql {
     fn add_to_budget(&self, scope: &str, amount: Amount, now: Timestamp) -> Result<(), Error> {
         let sql = "INSERT INTO budgets (scope, tokens, cost, updated_at) VALUES (?1, ?2, ?3, ?4)
             ON CONFLICT (scope) DO UPDATE SET tokens = budgets.tokens + ?2, cost = budgets.cost + ?3, updated_at = ?4";
-        self.execute(sql, params![scope, amount.tokens, amount.cost, now.millis()])
+        self.execute(sql, params![scope, amount.tokens, amount.cost, now])
     }
 
     fn reservation(&self, id: &str) -> Result<Option<ReservationRow>, Error> {
@@ -34,7 +34,7 @@ pub trait Budgets: Sql {
         let sql = "INSERT INTO reservations (id, day, session, tokens, cost, output_tokens, made_at)
             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)";
         let Amount { tokens, cost } = row.amount;
-        let values = params![row.id, row.day, row.session, tokens, cost, row.output_tokens, now.millis()];
+        let values = params![row.id, row.day, row.session, tokens, cost, row.output_tokens, now];
         self.execute(sql, values)
     }
 
@@ -49,17 +49,17 @@ pub trait Budgets: Sql {
         let sql =
             "SELECT CAST(coalesce(sum(tokens), 0) AS bigint) AS tokens, CAST(coalesce(sum(cost), 0) AS bigint) AS cost
             FROM reservations WHERE (day = ?1 OR session = ?1) AND made_at > ?2";
-        Ok(first(self, sql, params![scope, after.millis()], amount)?.unwrap_or_default())
+        Ok(first(self, sql, params![scope, after], amount)?.unwrap_or_default())
     }
 
     fn prune_reservations(&self, before: Timestamp) -> Result<(), Error> {
         let sql = "DELETE FROM reservations WHERE made_at < ?1";
-        self.execute(sql, params![before.millis()])
+        self.execute(sql, params![before])
     }
 
     fn prune_budgets(&self, before: Timestamp) -> Result<(), Error> {
         let sql = "DELETE FROM budgets WHERE updated_at < ?1";
-        self.execute(sql, params![before.millis()])
+        self.execute(sql, params![before])
     }
 }
 

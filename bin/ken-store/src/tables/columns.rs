@@ -1,9 +1,9 @@
 //! What the columns of both databases contain.
 
+use ken_types::Error;
 use ken_types::fence::Outside;
 use ken_types::id::SubmissionId;
 use ken_types::ops::store::Scope;
-use ken_types::{Error, Timestamp};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -36,24 +36,10 @@ pub(super) fn turn_of(created_by: &str) -> Option<SubmissionId> {
     created_by.rsplit_once(':').map(|(_, turn)| SubmissionId(turn.to_owned()))
 }
 
-/// Converts a number of rows to a parameter.
-pub(super) fn rows(count: usize) -> i64 {
-    i64::try_from(count).unwrap_or(i64::MAX)
-}
-
 /// Returns the key of an entry, which combines its stream and its number. The entries of a stream are therefore stored together and in
 /// order, and the cost of reading a page depends only on its own length.
 pub(super) fn place(stream: i64, number: u64) -> i64 {
     (stream << 32) | number.min(MAX_ENTRIES).cast_signed()
-}
-
-/// Reads a time from a column that contains milliseconds.
-pub(super) fn time(row: &dyn Row, column: &str) -> Result<Timestamp, Error> {
-    row.get(column).map(Timestamp::from_millis)
-}
-
-pub(super) fn count(row: &dyn Row, column: &str) -> Result<u64, Error> {
-    row.get::<i64>(column).map(i64::cast_unsigned)
 }
 
 /// Reads a value from a column that contains JSON or NULL.
@@ -104,4 +90,9 @@ pub(super) fn scope(row: &dyn Row) -> Result<Scope, Error> {
         conversation_id: row.get("conversation")?,
         thread_id: row.get("thread")?,
     })
+}
+
+/// Reads a scope from a row that has none if its key is NULL.
+pub(super) fn optional_scope(row: &dyn Row) -> Result<Option<Scope>, Error> {
+    row.get::<Option<i64>>("scope")?.map(|_| scope(row)).transpose()
 }

@@ -4,7 +4,7 @@ use ken_types::Error;
 use ken_types::id::SubmissionId;
 use ken_types::ops::documents::{Document, EntryUse, Used};
 
-use super::columns::{count, rows, time, word};
+use super::columns::word;
 use super::sql::{Sql, all, first, params, unique};
 use crate::rules::stream_names;
 
@@ -19,7 +19,7 @@ pub struct DocumentRow {
 pub trait DocumentTables: Sql {
     fn documents(&self, collection: &str, after: &str, max: usize) -> Result<Vec<Document>, Error> {
         let sql = "SELECT path, digest FROM documents WHERE collection = ?1 AND path > ?2 ORDER BY path LIMIT ?3";
-        all(self, sql, params![collection, after, rows(max)], |row| {
+        all(self, sql, params![collection, after, max], |row| {
             Ok(Document { path: row.get("path")?, digest: row.get("digest")? })
         })
     }
@@ -50,7 +50,7 @@ pub trait DocumentTables: Sql {
 
     fn move_entry(&self, key: i64, line: u64) -> Result<(), Error> {
         let sql = "UPDATE knowledge SET line = ?2 WHERE entry = ?1 AND line IS DISTINCT FROM ?2";
-        self.execute(sql, params![key, line.cast_signed()])
+        self.execute(sql, params![key, line])
     }
 
     /// Moves a job to the beginning of a collection; `None` means that all documents have been read.
@@ -63,7 +63,7 @@ pub trait DocumentTables: Sql {
     /// remain.
     fn advance_reading(&self, key: i64, place: &str, done: u64, left: u64) -> Result<(), Error> {
         let sql = "UPDATE jobs SET place = ?2, done = done + ?3, total = done + ?3 + ?4 WHERE job = ?1";
-        let values = params![key, place, done.cast_signed(), left.cast_signed()];
+        let values = params![key, place, done, left];
         self.execute(sql, values)
     }
 
@@ -80,7 +80,16 @@ pub trait DocumentTables: Sql {
     }
 
     /// Returns entries without a vector of this model, oldest first: their key, their title and the beginning of their content.
-    fn unembedded(&self, model: &str, max: usize) -> Result<Vec<(i64, String, String)>, Error>;
+    fn unembedded(&self, model: &str, max: usize) -> Result<Vec<(i64, String, String)>, Error> {
+        let sql = format!(
+            "SELECT entry, title, substr(content, 1, CAST(?3 AS int)) AS text FROM knowledge AS k WHERE NOT EXISTS (
+               SELECT 1 FROM vectors AS v {} WHERE v.model = ?1 AND v.entry = k.entry) ORDER BY entry LIMIT ?2",
+            self.dialect().of_model
+        );
+        all(self, &sql, params![model, max, MAX_EMBEDDED_CHARACTERS], |row| {
+            Ok((row.get("entry")?, row.get("title")?, row.get("text")?))
+        })
+    }
 
     fn put_vector(&self, entry: i64, model: &str, scope_word: &str, vector: &[u8]) -> Result<(), Error> {
         let sql = "INSERT INTO vectors (entry, model, scope, vector) VALUES (?1, ?2, ?3, ?4)
@@ -105,7 +114,7 @@ pub trait DocumentTables: Sql {
         let sql = "INSERT INTO vector_usage (day, model, tokens, cost) VALUES (?1, ?2, ?3, ?4)
                    ON CONFLICT (day, model) DO UPDATE SET tokens = vector_usage.tokens + excluded.tokens,
                      cost = vector_usage.cost + excluded.cost";
-        self.execute(sql, params![day, model, tokens.cast_signed(), cost])
+        self.execute(sql, params![day, model, tokens, cost])
     }
 
     /// Returns the usage of vectors: day, model, tokens and cost in US dollars.
@@ -113,7 +122,7 @@ pub trait DocumentTables: Sql {
         let sql = "SELECT * FROM vector_usage ORDER BY day DESC LIMIT 1000";
         all(self, sql, params![], |row| {
             let (day, model) = (row.get("day")?, row.get("model")?);
-            Ok((day, model, count(row, "tokens")?, row.get("cost")?))
+            Ok((day, model, row.get("tokens")?, row.get("cost")?))
         })
     }
 
@@ -136,7 +145,7 @@ pub trait DocumentTables: Sql {
                 submission_id: SubmissionId(row.get("id")?),
                 session_id: stream_names::instance(&row.get::<String>("name")?).to_owned(),
                 event_id: scope.map(|_| event),
-                at: time(row, "received_at")?,
+                at: row.get("received_at")?,
                 how: word(row, "knowledge_uses.how", Used::named)?,
                 prompt: row.get("prompt")?,
             })
@@ -145,7 +154,7 @@ pub trait DocumentTables: Sql {
 }
 
 /// The maximum number of characters of an entry's content from which its vector is computed.
-pub(super) const MAX_EMBEDDED_CHARACTERS: i64 = 4_096;
+const MAX_EMBEDDED_CHARACTERS: i64 = 4_096;
 
 /// The maximum number of characters of a prompt that are shown.
 const MAX_PROMPT_CHARACTERS: i64 = 200;

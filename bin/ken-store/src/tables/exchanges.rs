@@ -8,7 +8,7 @@ use ken_types::{Error, Timestamp};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use super::columns::{count, json, optional_word, stored, time, word};
+use super::columns::{json, optional_word, stored, word};
 use super::sql::{Row, Sql, all, first, params, unique};
 use super::submissions::COPY;
 use crate::rules::queue::elapsed;
@@ -56,15 +56,15 @@ pub trait Exchanges: Sql {
             json(exchange.result)?,
             json(exchange.error)?,
             json(exchange.context_usage)?,
-            exchange.ended_at.cast_signed(),
-            exchange.settled_at.millis(),
+            exchange.ended_at,
+            exchange.settled_at,
         ];
         self.execute(sql, values)
     }
 
     fn exchange_end(&self, submission: i64) -> Result<Option<u64>, Error> {
         let sql = "SELECT ended_at FROM exchanges WHERE submission = ?1";
-        first(self, sql, params![submission], |row| count(row, "ended_at"))
+        first(self, sql, params![submission], |row| row.get("ended_at"))
     }
 
     /// Returns the number of a turn; `None` if the stream has no settled prompt with this id.
@@ -131,7 +131,7 @@ pub trait Exchanges: Sql {
                    FROM exchanges AS x JOIN submissions AS s USING (submission) JOIN events AS e USING (event)
                    WHERE s.stream = ?1 AND turn IS NOT NULL AND submission < ?2 ORDER BY submission DESC LIMIT ?3";
         let mut found: Vec<(i64, i64, u64)> = all(self, sql, params![from, before, max], |row| {
-            Ok((row.get("submission")?, row.get("event")?, count(row, "size")?))
+            Ok((row.get("submission")?, row.get("event")?, row.get("size")?))
         })?;
         let mut bytes = 0;
         let fits = |(.., size): &&(i64, i64, u64)| {
@@ -156,8 +156,8 @@ pub trait Exchanges: Sql {
         let sql = "SELECT turns, compactions, summary, summary_after FROM instances WHERE stream = ?1";
         first(self, sql, params![stream], |row| {
             Ok(InstanceRow {
-                turns: count(row, "turns")?,
-                compactions: count(row, "compactions")?,
+                turns: row.get("turns")?,
+                compactions: row.get("compactions")?,
                 summary: row.get("summary")?,
                 summary_after: row.get("summary_after")?,
             })
@@ -206,7 +206,7 @@ pub struct RunList<'a> {
 pub trait Runs: Sql {
     fn insert_run(&self, submission: i64, workflow: &str, now: Timestamp) -> Result<(), Error> {
         let sql = "INSERT INTO runs (submission, workflow, status, started_at) VALUES (?1, ?2, 'active', ?3)";
-        self.execute(sql, params![submission, workflow, now.millis()])
+        self.execute(sql, params![submission, workflow, now])
     }
 
     fn run(&self, submission: i64) -> Result<RunRow, Error> {
@@ -214,11 +214,7 @@ pub trait Runs: Sql {
                    FROM runs AS r JOIN submissions AS s USING (submission) JOIN events AS e USING (event)
                    WHERE r.submission = ?1";
         unique(self, sql, params![submission], |row| {
-            Ok(RunRow {
-                workflow: row.get("workflow")?,
-                payload: row.get("text")?,
-                started_at: time(row, "started_at")?,
-            })
+            Ok(RunRow { workflow: row.get("workflow")?, payload: row.get("text")?, started_at: row.get("started_at")? })
         })
     }
 
@@ -255,7 +251,7 @@ pub trait Runs: Sql {
         error: Option<&Failure>,
     ) -> Result<(), Error> {
         let sql = "UPDATE runs SET status = ?2, ended_at = ?3, result = ?4, error = ?5 WHERE submission = ?1";
-        let values = params![submission, status.name(), now.millis(), json(result)?, json(error)?];
+        let values = params![submission, status.name(), now, json(result)?, json(error)?];
         self.execute(sql, values)
     }
 }
@@ -283,7 +279,7 @@ fn past(row: &dyn Row) -> Result<PastExchange, Error> {
         instance: stream_names::instance(&stream).to_owned(),
         prompt: row.get("prompt")?,
         answer: row.get("answer")?,
-        at: time(row, "received_at")?,
+        at: row.get("received_at")?,
         mark: None,
         forwarded,
         quoted,
@@ -323,9 +319,7 @@ fn copy_exchange(
 
 fn record(row: &dyn Row) -> Result<(i64, RunRecord), Error> {
     let status = word(row, "runs.status", RunStatus::named)?;
-    let started_at = time(row, "started_at")?;
-    let ended_at: Option<i64> = row.get("ended_at")?;
-    let ended_at = ended_at.map(Timestamp::from_millis);
+    let (started_at, ended_at): (Timestamp, Option<Timestamp>) = (row.get("started_at")?, row.get("ended_at")?);
     let record = RunRecord {
         run_id: RunId(row.get("id")?),
         workflow_name: row.get("workflow")?,

@@ -4,7 +4,7 @@ use ken_types::ops::rules::StoredRule;
 use ken_types::{Error, Timestamp};
 use serde_json::Value;
 
-use super::columns::{stored, time, to_json};
+use super::columns::{stored, to_json};
 use super::sql::{Sql, all, params};
 
 /// The governing rules that users have written, by name. A rule is stored as JSON.
@@ -12,7 +12,7 @@ pub trait GoverningRules: Sql {
     fn put_rule(&self, name: &str, rule: &Value, now: Timestamp) -> Result<(), Error> {
         let sql = "INSERT INTO governing_rules (name, rule, created_at, updated_at) VALUES (?1, ?2, ?3, ?3)
                    ON CONFLICT (name) DO UPDATE SET rule = excluded.rule, updated_at = excluded.updated_at";
-        self.execute(sql, params![name, to_json(rule)?, now.millis()])
+        self.execute(sql, params![name, to_json(rule)?, now])
     }
 
     /// Returns all rules, or only the enabled ones, in the order of their names.
@@ -23,8 +23,8 @@ pub trait GoverningRules: Sql {
                 name: row.get("name")?,
                 rule: stored(row, "rule")?.unwrap_or_default(),
                 enabled: row.get("enabled")?,
-                created_at: time(row, "created_at")?,
-                updated_at: time(row, "updated_at")?,
+                created_at: row.get("created_at")?,
+                updated_at: row.get("updated_at")?,
             })
         })
     }
@@ -32,7 +32,7 @@ pub trait GoverningRules: Sql {
     /// Enables or disables a rule. Returns false if there is none with this name.
     fn switch_rule(&self, name: &str, enabled: bool, now: Timestamp) -> Result<bool, Error> {
         let sql = "UPDATE governing_rules SET enabled = ?2, updated_at = ?3 WHERE name = ?1";
-        Ok(self.changed_rows(sql, params![name, enabled, now.millis()])? > 0)
+        Ok(self.changed_rows(sql, params![name, enabled, now])? > 0)
     }
 
     fn delete_rule(&self, name: &str) -> Result<bool, Error> {

@@ -3,8 +3,8 @@
 use ken_types::ops::ids::{FoundId, IdKind};
 use ken_types::{Error, Offset};
 
-use super::columns::{count, scope, time};
-use super::sql::{Parameters, Row, Sql, each, first, params};
+use super::columns::scope;
+use super::sql::{Parameters, Row, Sql, first, params};
 
 /// Things by their ids. `see` is called with each, until it returns false.
 pub trait Ids: Sql {
@@ -116,11 +116,11 @@ fn found(kind: IdKind, row: &dyn Row) -> Result<FoundId, Error> {
     Ok(FoundId {
         kind,
         id: row.get("id")?,
-        at: time(row, "at")?,
+        at: row.get("at")?,
         label: row.get("label")?,
         session_id: row.get("session")?,
         submission_id: row.get("turn")?,
-        offset: (kind == IdKind::Turn).then(|| count(row, "recorded_from").map(Offset::end)).transpose()?,
+        offset: (kind == IdKind::Turn).then(|| row.get("recorded_from").map(Offset::end)).transpose()?,
         scope: (kind == IdKind::Session).then(|| scope(row)).transpose()?,
     })
 }
@@ -137,5 +137,5 @@ fn see_each(
 ) -> Result<(), Error> {
     let dialect = database.dialect();
     let sql = sql.replace("{json}", dialect.json).replace("{position}", dialect.position);
-    each(database, &sql, values, FOUND, &mut |row| Ok(see(found(kind, row)?))).map(drop)
+    database.query(&sql, values, Some(FOUND), &mut |row| Ok(see(found(kind, row)?))).map(drop)
 }

@@ -3,7 +3,7 @@
 use ken_types::ops::store::{BeginKey, KeptAnswer, KeyState};
 use ken_types::{Error, Timestamp};
 
-use super::columns::{count, rows, stored, time, to_json};
+use super::columns::{stored, to_json};
 use super::purges::Purges;
 use super::sql::{Row, first, params};
 
@@ -20,8 +20,7 @@ pub trait Keys: Purges {
     /// Returns a key, unless it is older than `oldest`. Fails with `gone` if its answer was about a session that was deleted for good.
     fn key(&self, name: &str, oldest: Timestamp) -> Result<Option<KeyRow>, Error> {
         let sql = "SELECT body, seed, at, status, answer, headers FROM keys WHERE key = ?1 AND at >= ?2";
-        let found =
-            first(self, sql, params![name, oldest.millis()], |row| Ok((key(row)?, row.get::<Option<u16>>("status")?)))?;
+        let found = first(self, sql, params![name, oldest], |row| Ok((key(row)?, row.get::<Option<u16>>("status")?)))?;
         match found {
             Some((key, Some(GONE))) if key.state.answer.is_none() => Err(gone()),
             // The pass that removes such answers has not come so far.
@@ -37,7 +36,7 @@ pub trait Keys: Purges {
     fn put_key(&self, key: &BeginKey) -> Result<(), Error> {
         let sql = "INSERT INTO keys (key, body, seed, at) VALUES (?1, ?2, ?3, ?4)
                    ON CONFLICT (key) DO UPDATE SET body = ?2, seed = ?3, at = ?4, status = NULL, answer = NULL, headers = NULL";
-        self.execute(sql, params![key.key, key.body, key.seed, key.at.millis()])
+        self.execute(sql, params![key.key, key.body, key.seed, key.at])
     }
 
     /// Marks a key without an answer as free or as in use.
@@ -66,23 +65,23 @@ pub trait Keys: Purges {
     /// Deletes at most `max` keys that are older than `oldest`. Returns how many were deleted.
     fn prune_keys(&self, oldest: Timestamp, max: usize) -> Result<usize, Error> {
         let sql = "DELETE FROM keys WHERE id IN (SELECT id FROM keys WHERE at < ?1 ORDER BY at LIMIT ?2)";
-        self.changed_rows(sql, params![oldest.millis(), rows(max)])
+        self.changed_rows(sql, params![oldest, max])
     }
 
     /// Returns the number and the answer of the last call of a slot.
     fn call(&self, slot: &str) -> Result<Option<(u64, String)>, Error> {
         let sql = "SELECT number, answer FROM calls WHERE slot = ?1";
-        first(self, sql, params![slot], |row| Ok((count(row, "number")?, row.get("answer")?)))
+        first(self, sql, params![slot], |row| Ok((row.get("number")?, row.get("answer")?)))
     }
 
     fn put_call(&self, slot: &str, number: u64, answer: &str, now: Timestamp) -> Result<(), Error> {
         let sql = "INSERT INTO calls (slot, number, answer, at) VALUES (?1, ?2, ?3, ?4)
                    ON CONFLICT (slot) DO UPDATE SET number = excluded.number, answer = excluded.answer, at = excluded.at";
-        self.execute(sql, params![slot, number.cast_signed(), answer, now.millis()])
+        self.execute(sql, params![slot, number, answer, now])
     }
 
     fn prune_calls(&self, oldest: Timestamp) -> Result<(), Error> {
-        self.execute("DELETE FROM calls WHERE at < ?1", params![oldest.millis()])
+        self.execute("DELETE FROM calls WHERE at < ?1", params![oldest])
     }
 }
 
@@ -95,7 +94,7 @@ const GONE: u16 = 410;
 const NOT_REACHED: u16 = 503;
 
 fn key(row: &dyn Row) -> Result<KeyRow, Error> {
-    let state = KeyState { seed: row.get("seed")?, at: time(row, "at")?, answer: answer(row)? };
+    let state = KeyState { seed: row.get("seed")?, at: row.get("at")?, answer: answer(row)? };
     Ok(KeyRow {
         body: row.get("body")?,
         is_free: state.answer.is_none() && row.get::<Option<u16>>("status")? == Some(NOT_REACHED),

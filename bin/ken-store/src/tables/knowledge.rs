@@ -6,7 +6,7 @@ use ken_types::{Error, Timestamp};
 use serde_json::{Map, Value};
 use std::path::Path;
 
-use super::columns::{count, outside, rows, stored, time, to_json, turn_of};
+use super::columns::{outside, stored, to_json, turn_of};
 use super::sql::{Row, Sql, all, first, params, unique};
 use crate::rules::stream_names;
 
@@ -77,9 +77,9 @@ pub trait Knowledge: Sql {
             entry.conversation_id,
             to_json(&entry.tags)?,
             entry.created_by,
-            now.millis(),
+            now,
             place.map(|place| place.document),
-            place.map(|place| place.line.cast_signed()),
+            place.map(|place| place.line),
             outside(origins)?,
             stream,
         ];
@@ -107,7 +107,7 @@ pub trait Knowledge: Sql {
     /// Sets the tags of an entry. Returns whether they were different before.
     fn set_tags(&self, key: i64, tags: &[String], now: Timestamp) -> Result<bool, Error> {
         let sql = "UPDATE knowledge SET tags = ?2, updated_at = CASE WHEN updated_at < ?3 THEN ?3 ELSE updated_at END WHERE entry = ?1 AND tags <> ?2";
-        let changed = self.changed_rows(sql, params![key, to_json(&tags)?, now.millis()])?;
+        let changed = self.changed_rows(sql, params![key, to_json(&tags)?, now])?;
         Ok(changed > 0)
     }
 
@@ -144,7 +144,7 @@ pub trait Knowledge: Sql {
     fn knowledge_sizes(&self, after: i64, until: i64, max: usize) -> Result<Vec<(i64, u64)>, Error> {
         let sql = "SELECT entry, CAST(octet_length(content) AS bigint) AS size FROM knowledge WHERE entry > ?1 AND entry <= ?2
                    ORDER BY entry LIMIT ?3";
-        all(self, sql, params![after, until, rows(max)], |row| Ok((row.get("entry")?, count(row, "size")?)))
+        all(self, sql, params![after, until, max], |row| Ok((row.get("entry")?, row.get("size")?)))
     }
 
     fn job(&self, id: &str) -> Result<Option<Job>, Error> {
@@ -170,18 +170,18 @@ pub trait Knowledge: Sql {
     fn insert_job(&self, id: &str, now: Timestamp) -> Result<(), Error> {
         let sql = "INSERT INTO jobs (id, status, until, total, started_at)
                    SELECT ?1, 'running', coalesce(max(entry), 0), count(*), ?2 FROM knowledge";
-        self.execute(sql, params![id, now.millis()])
+        self.execute(sql, params![id, now])
     }
 
     fn advance_job(&self, key: i64, reached: i64, done: usize) -> Result<(), Error> {
         let sql = "UPDATE jobs SET reached = ?2, done = done + ?3 WHERE job = ?1";
-        self.execute(sql, params![key, reached, rows(done)])
+        self.execute(sql, params![key, reached, done])
     }
 
     /// Ends the job. It has failed if it has an error.
     fn finish_job(&self, key: i64, now: Timestamp) -> Result<(), Error> {
         let sql = "UPDATE jobs SET status = CASE WHEN error IS NULL THEN 'ok' ELSE 'error' END, finished_at = ?2, total = done WHERE job = ?1";
-        self.execute(sql, params![key, now.millis()])
+        self.execute(sql, params![key, now])
     }
 }
 
@@ -194,16 +194,58 @@ pub enum Index {
     Memory,
 }
 
+impl Index {
+    pub(super) fn table(self) -> &'static str {
+        match self {
+            Index::Knowledge => "knowledge_index",
+            Index::Memory => "memory_index",
+        }
+    }
+}
+
+/// The rows of an index that contain all of the words, or any of them. A word is given by its stems, one of which must be in the row. If scope
+/// words are given, the row must have one of them.
+#[derive(Debug, Clone, Copy)]
+pub struct WordSearch<'a> {
+    pub index: Index,
+    pub words: &'a [&'a [String]],
+    pub match_all: bool,
+    pub scope_words: Option<&'a [String]>,
+}
+
+/// Which rows of an index are returned first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Order {
+    Best,
+    Newest,
+}
+
 /// The full-text indexes. They contain the stems of words (`rules::terms`) and, for each row, a scope word that says who can find the row.
 pub trait Words: Sql {
     fn index_knowledge(&self, key: i64, scope_word: &str, texts: &KnowledgeTexts) -> Result<(), Error>;
 
-    /// Removes the rows with keys after `after`, up to and including `until`.
-    fn unindex_knowledge(&self, after: i64, until: i64) -> Result<(), Error>;
-
-    fn unindex_exchange(&self, submission: i64) -> Result<(), Error>;
-
     fn index_exchange(&self, submission: i64, scope_word: &str, prompt: &str, answer: &str) -> Result<(), Error>;
+
+    /// Returns the column with the keys of an index.
+    fn index_key(&self, index: Index) -> &'static str;
+
+    /// Removes the rows with keys after `after`, up to and including `until`.
+    fn unindex_knowledge(&self, after: i64, until: i64) -> Result<(), Error> {
+        let key = self.index_key(Index::Knowledge);
+        let sql = format!("DELETE FROM knowledge_index WHERE {key} > ?1 AND {key} <= ?2");
+        self.execute(&sql, params![after, until])
+    }
+
+    fn unindex_exchange(&self, submission: i64) -> Result<(), Error> {
+        let sql = format!("DELETE FROM memory_index WHERE {} = ?1", self.index_key(Index::Memory));
+        self.execute(&sql, params![submission])
+    }
+
+    /// Returns the keys of all rows.
+    fn indexed(&self, index: Index) -> Result<Vec<i64>, Error> {
+        let (table, key) = (index.table(), self.index_key(index));
+        all(self, &format!("SELECT {key} FROM {table} ORDER BY {key}"), params![], |row| row.get(0))
+    }
 
     /// Returns the approximate number of rows.
     fn index_size(&self, index: Index) -> Result<u64, Error> {
@@ -211,24 +253,31 @@ pub trait Words: Sql {
             Index::Knowledge => "SELECT coalesce(max(entry), 0) AS size FROM knowledge",
             Index::Memory => "SELECT coalesce(max(submission), 0) AS size FROM exchanges",
         };
-        unique(self, sql, params![], |row| count(row, "size"))
+        unique(self, sql, params![], |row| row.get("size"))
     }
 
     /// Returns for each word the approximate number of rows that contain it. A word is given by its stems; a row that contains two of them
     /// may be counted twice. `size` is the number of rows in the index.
     fn document_frequencies(&self, index: Index, words: &[&[String]], size: u64) -> Result<Vec<u64>, Error>;
 
-    /// Returns the keys of the rows that contain all of the words, or any of them. A word is given by its stems, one of which must be in
-    /// the row. If scope words are given, the row must have one of them. The order is best first in knowledge, and newest first in memory;
-    /// with scope words it is newest first in knowledge too, unless there are more rows than `max`: then the best of them are returned.
-    fn matching(
-        &self,
-        index: Index,
-        words: &[&[String]],
-        all: bool,
-        scope_words: Option<&[String]>,
-        max: u32,
-    ) -> Result<Vec<i64>, Error>;
+    /// Returns the keys of the rows of a search, which has at least one word.
+    fn search(&self, search: &WordSearch<'_>, order: Order, max: u64) -> Result<Vec<i64>, Error>;
+
+    /// Like `search`. The order is best first in knowledge, and newest first in memory, because ranking reads every row that contains a word,
+    /// and turns would become slower as more is said. With scope words it is newest first in knowledge too, unless there are more rows than
+    /// `max`: then the best of them are returned.
+    fn matching(&self, search: &WordSearch<'_>, max: u32) -> Result<Vec<i64>, Error> {
+        let max = u64::from(max);
+        match (search.index, search.scope_words) {
+            _ if search.words.is_empty() => Ok(Vec::new()),
+            (Index::Memory, _) => self.search(search, Order::Newest, max),
+            (Index::Knowledge, None) => self.search(search, Order::Best, max),
+            (Index::Knowledge, Some(_)) => {
+                let hits = self.search(search, Order::Newest, max + 1)?;
+                if hits.len() as u64 <= max { Ok(hits) } else { self.search(search, Order::Best, max) }
+            }
+        }
+    }
 }
 
 fn knowledge(row: &dyn Row) -> Result<KnowledgeRecord, Error> {
@@ -253,8 +302,8 @@ fn knowledge(row: &dyn Row) -> Result<KnowledgeRecord, Error> {
         tags: stored(row, "tags")?.unwrap_or_default(),
         metadata: metadata(row)?,
         created_by,
-        created_at: time(row, "created_at")?,
-        updated_at: time(row, "updated_at")?,
+        created_at: row.get("created_at")?,
+        updated_at: row.get("updated_at")?,
         score: None,
         outside: stored(row, "outside")?.unwrap_or_default(),
         session_id: stream.map(|name| stream_names::instance(&name).to_owned()),
@@ -277,14 +326,13 @@ fn metadata(row: &dyn Row) -> Result<Value, Error> {
 }
 
 fn job(row: &dyn Row) -> Result<Job, Error> {
-    let finished: Option<i64> = row.get("finished_at")?;
     Ok(Job {
         job_id: row.get("id")?,
         status: row.get("status")?,
-        done: count(row, "done")?,
-        total: count(row, "total")?,
-        started_at: Some(time(row, "started_at")?),
-        finished_at: finished.map(Timestamp::from_millis),
+        done: row.get("done")?,
+        total: row.get("total")?,
+        started_at: row.get("started_at")?,
+        finished_at: row.get("finished_at")?,
         error: row.get("error")?,
     })
 }

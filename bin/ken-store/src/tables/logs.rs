@@ -3,7 +3,7 @@
 use ken_types::{Error, Timestamp};
 use serde_json::value::RawValue;
 
-use super::columns::{count, place, rows, time};
+use super::columns::place;
 use super::sql::{Row, Sql, each_text, first, params, unique};
 use crate::rules::stream_names;
 
@@ -45,7 +45,7 @@ pub trait Logs: Sql {
             LogKind::Agent => "agent",
             LogKind::Run => "run",
         };
-        let key = self.insert(sql, "stream", params![name, kind, now.millis()])?;
+        let key = self.insert(sql, "stream", params![name, kind, now])?;
         Ok(LogRow { key, name: name.to_owned(), entries: 0, closed: false })
     }
 
@@ -59,7 +59,7 @@ pub trait Logs: Sql {
 
     fn set_log_entries(&self, log: i64, entries: u64) -> Result<(), Error> {
         let sql = "UPDATE streams SET entries = ?2 WHERE stream = ?1";
-        self.execute(sql, params![log, entries.cast_signed()])
+        self.execute(sql, params![log, entries])
     }
 
     /// Calls `see` with each entry from `from` (inclusive) to `to` (exclusive), until it returns false.
@@ -84,24 +84,24 @@ pub trait SystemEvents: Sql {
         // The two queries read only the two ends of the table. One with min() and max() would read all of it.
         let sql = "SELECT (SELECT number FROM system_events ORDER BY number LIMIT 1) AS oldest, number, at
                    FROM system_events ORDER BY number DESC LIMIT 1";
-        let read = |row: &dyn Row| Ok((count(row, "oldest")?, count(row, "number")?, time(row, "at")?));
-        let Some((oldest, entries, newest)) = first(self, sql, params![], read)? else {
-            return Ok(SystemExtent::default());
-        };
-        Ok(SystemExtent { first: oldest.saturating_sub(1), entries, newest })
+        let extent = first(self, sql, params![], |row| {
+            let first = row.get::<u64>("oldest")?.saturating_sub(1);
+            Ok(SystemExtent { first, entries: row.get("number")?, newest: row.get("at")? })
+        })?;
+        Ok(extent.unwrap_or_default())
     }
 
     /// Stores an event under a number, counted from 0.
     fn insert_system_event(&self, number: u64, at: Timestamp, event: &RawValue) -> Result<(), Error> {
         let sql = "INSERT INTO system_events (number, at, body) VALUES (?1, ?2, ?3)";
-        let values = params![(number + 1).cast_signed(), at.millis(), event.get()];
+        let values = params![number + 1, at, event.get()];
         self.execute(sql, values)
     }
 
     /// Calls `see` with each event from number `from`, until it returns false.
     fn system_events(&self, from: u64, see: &mut dyn FnMut(&str) -> bool) -> Result<(), Error> {
         let sql = "SELECT body FROM system_events WHERE number > ?1 ORDER BY number";
-        each_text(self, sql, params![from.cast_signed()], see)
+        each_text(self, sql, params![from], see)
     }
 
     /// Deletes at most `max` events that are older than a time, but never the newest event. Returns how many were deleted.
@@ -110,7 +110,7 @@ pub trait SystemEvents: Sql {
                      SELECT number FROM system_events WHERE number < (SELECT max(number) FROM system_events)
                      ORDER BY number LIMIT ?2
                    ) AND at < ?1";
-        self.changed_rows(sql, params![before.millis(), rows(max)])
+        self.changed_rows(sql, params![before, max])
     }
 }
 
@@ -120,7 +120,7 @@ pub(super) fn log(row: &dyn Row) -> Result<LogRow, Error> {
     Ok(LogRow {
         key: row.get("stream")?,
         name: row.get("name")?,
-        entries: count(row, "entries")?,
+        entries: row.get("entries")?,
         closed: row.get("closed")?,
     })
 }

@@ -4,7 +4,7 @@ use ken_types::ops::messenger::{AllowedUser, BusyChat, Group, Pairing, UpdateRec
 use ken_types::ops::store::State;
 use ken_types::{Error, Timestamp};
 
-use super::columns::{count, rows, stored, time, to_json};
+use super::columns::{stored, to_json};
 use super::sql::{Row, Sql, all, first, params, unique};
 
 /// Counters, which never decrease, and single values. Both have names.
@@ -19,7 +19,7 @@ pub trait Counters: Sql {
     fn counters(&self, prefix: &str) -> Result<Vec<(String, u64)>, Error> {
         let sql = "SELECT substr(name, length(?1) + 1) AS name, value FROM counters
                    WHERE substr(name, 1, length(?1)) = ?1";
-        all(self, sql, params![prefix], |row| Ok((row.get("name")?, count(row, "value")?)))
+        all(self, sql, params![prefix], |row| Ok((row.get("name")?, row.get("value")?)))
     }
 
     fn stored_value(&self, name: &str) -> Result<Option<String>, Error> {
@@ -72,7 +72,7 @@ pub trait Messenger: Sql {
                    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)";
         let values = params![
             update.id,
-            now.millis(),
+            now,
             update.kind,
             update.sender,
             update.chat,
@@ -92,7 +92,7 @@ pub trait Messenger: Sql {
     /// Deletes at most `max` updates that are older than a time. Returns how many were deleted.
     fn prune_updates(&self, before: Timestamp, max: usize) -> Result<usize, Error> {
         let sql = "DELETE FROM updates WHERE id IN (SELECT id FROM updates WHERE at < ?1 LIMIT ?2)";
-        self.changed_rows(sql, params![before.millis(), rows(max)])
+        self.changed_rows(sql, params![before, max])
     }
 
     fn allowed_user(&self, id: &str) -> Result<Option<AllowedUser>, Error> {
@@ -107,7 +107,7 @@ pub trait Messenger: Sql {
     fn put_allowed_user(&self, user: &str, chat: &str, now: Timestamp) -> Result<(), Error> {
         let sql = r#"INSERT INTO allowed_users ("user", chat, added_at) VALUES (?1, ?2, ?3)
                    ON CONFLICT ("user") DO UPDATE SET chat = excluded.chat"#;
-        self.execute(sql, params![user, chat, now.millis()])
+        self.execute(sql, params![user, chat, now])
     }
 
     fn delete_allowed_user(&self, user: &str) -> Result<(), Error> {
@@ -143,12 +143,12 @@ pub trait Messenger: Sql {
     /// Returns the undecided codes that are still valid at the time `beyond`, oldest first.
     fn pending_pairings(&self, beyond: Timestamp) -> Result<Vec<Pairing>, Error> {
         let sql = "SELECT * FROM pairings WHERE state = 'pending' AND expires_at > ?1 ORDER BY pairing";
-        all(self, sql, params![beyond.millis()], pairing)
+        all(self, sql, params![beyond], pairing)
     }
 
     fn pairings_since(&self, then: Timestamp) -> Result<u64, Error> {
         let sql = "SELECT count(*) AS number FROM pairings WHERE created_at > ?1";
-        unique(self, sql, params![then.millis()], |row| count(row, "number"))
+        unique(self, sql, params![then], |row| row.get("number"))
     }
 
     fn insert_pairing(&self, pairing: &Pairing) -> Result<(), Error> {
@@ -159,8 +159,8 @@ pub trait Messenger: Sql {
             pairing.sender_id,
             pairing.chat_id,
             pairing.replies,
-            pairing.created_at.millis(),
-            pairing.expires_at.millis(),
+            pairing.created_at,
+            pairing.expires_at,
         ];
         self.execute(sql, values)
     }
@@ -188,7 +188,7 @@ pub trait Messenger: Sql {
 impl<D: Sql> Messenger for D {}
 
 fn user(row: &dyn Row) -> Result<AllowedUser, Error> {
-    Ok(AllowedUser { user_id: row.get("user")?, chat_id: row.get("chat")?, added_at: time(row, "added_at")? })
+    Ok(AllowedUser { user_id: row.get("user")?, chat_id: row.get("chat")?, added_at: row.get("added_at")? })
 }
 
 fn group(row: &dyn Row) -> Result<Group, Error> {
@@ -204,16 +204,16 @@ fn pairing(row: &dyn Row) -> Result<Pairing, Error> {
         code: row.get("code")?,
         sender_id: row.get("sender")?,
         chat_id: row.get("chat")?,
-        created_at: time(row, "created_at")?,
-        expires_at: time(row, "expires_at")?,
+        created_at: row.get("created_at")?,
+        expires_at: row.get("expires_at")?,
         replies: row.get("replies")?,
     })
 }
 
 fn update(row: &dyn Row) -> Result<UpdateRecord, Error> {
     Ok(UpdateRecord {
-        update_id: count(row, "id")?,
-        at: time(row, "at")?,
+        update_id: row.get("id")?,
+        at: row.get("at")?,
         kind: row.get("kind")?,
         sender_id: row.get("sender")?,
         chat_id: row.get("chat")?,

@@ -30,7 +30,6 @@ mod submissions;
 mod whole;
 
 use ken_types::Error;
-use serde_json::{Map, Value};
 
 pub use approvals::*;
 pub use blobs::*;
@@ -172,6 +171,4 @@ pub trait Tables:
     + Whole
     + HostTable
 {
-    /// Returns the sizes of the database, for `service.stats`.
-    fn sizes(&self) -> Result<Map<String, Value>, Error>;
 }

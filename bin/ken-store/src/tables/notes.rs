@@ -4,7 +4,7 @@ use ken_types::fence::Outside;
 use ken_types::ops::store::{Note, NoteKind, PutNote};
 use ken_types::{Error, Timestamp};
 
-use super::columns::{outside, stored, time};
+use super::columns::{outside, stored};
 use super::sql::{Sql, all, params};
 
 /// The notes of instances, by kind and name.
@@ -13,7 +13,7 @@ pub trait Notes: Sql {
         let sql = "INSERT INTO notes (stream, kind, name, body, updated_at, outside)
                    VALUES (?1, ?2, ?3, ?4, ?5, ?6)
                    ON CONFLICT (stream, kind, name) DO UPDATE SET body = ?4, updated_at = ?5, outside = ?6";
-        let values = params![stream, note.kind.name(), note.name, note.body, now.millis(), outside(origins)?];
+        let values = params![stream, note.kind.name(), note.name, note.body, now, outside(origins)?];
         self.execute(sql, values)
     }
 
@@ -28,7 +28,7 @@ pub trait Notes: Sql {
             Ok(Note {
                 name: row.get("name")?,
                 body: row.get("body")?,
-                updated_at: time(row, "updated_at")?,
+                updated_at: row.get("updated_at")?,
                 outside: stored(row, "outside")?.unwrap_or_default(),
             })
         })

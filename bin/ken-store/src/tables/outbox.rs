@@ -3,7 +3,7 @@
 use ken_types::ops::outbox::{MessageRecord, MessageState, PutMessage};
 use ken_types::{Error, Timestamp};
 
-use super::columns::{count, rows, stored, time, to_json, word};
+use super::columns::{stored, to_json, word};
 use super::sql::{Row, Sql, all, first, params, unique};
 
 #[derive(Debug, Clone)]
@@ -43,12 +43,17 @@ pub trait Outbox: Sql {
     fn insert_message(&self, message: &PutMessage, now: Timestamp) -> Result<i64, Error> {
         let sql = "INSERT INTO outbox (key, connector, chat, body, due_at, created_at)
                    VALUES (?1, ?2, ?3, ?4, ?5, ?5)";
-        let values = params![message.key, message.connector, message.chat_id, to_json(message)?, now.millis(),];
+        let values = params![message.key, message.connector, message.chat_id, to_json(message)?, now];
         self.insert(sql, "message", values)
     }
 
     /// Returns the oldest unfinished message of each chat, and the time from which it can be sent.
-    fn next_messages(&self, connector: &str) -> Result<Vec<(i64, Timestamp)>, Error>;
+    fn next_messages(&self, connector: &str) -> Result<Vec<(i64, Timestamp)>, Error> {
+        let sql = "SELECT message, due_at FROM outbox WHERE message IN (
+                     SELECT min(message) FROM outbox WHERE live = 1 AND connector = ?1 GROUP BY chat)
+                   ORDER BY message";
+        all(self, sql, params![connector], |row| Ok((row.get("message")?, row.get("due_at")?)))
+    }
 
     /// Stores all fields of the row except the message itself.
     fn update_message(&self, message: &MessageRow) -> Result<(), Error> {
@@ -62,7 +67,7 @@ pub trait Outbox: Sql {
             message.piece,
             message.doubtful,
             message.tries,
-            message.due_at.millis(),
+            message.due_at,
             message.message_id,
             message.error,
         ];
@@ -79,7 +84,7 @@ pub trait Outbox: Sql {
                 key: row.get("key")?,
                 chat_id: row.get("chat")?,
                 state: state(row)?,
-                created_at: time(row, "created_at")?,
+                created_at: row.get("created_at")?,
                 tries: row.get("tries")?,
                 error: row.get("error")?,
             })
@@ -88,7 +93,7 @@ pub trait Outbox: Sql {
 
     fn live_messages(&self, connector: &str) -> Result<u64, Error> {
         let sql = "SELECT count(*) AS number FROM outbox WHERE live = 1 AND connector = ?1";
-        unique(self, sql, params![connector], |row| count(row, "number"))
+        unique(self, sql, params![connector], |row| row.get("number"))
     }
 
     /// Deletes at most `max` messages that were finished before a time. Returns how many were deleted.
@@ -96,9 +101,11 @@ pub trait Outbox: Sql {
         let sql = "DELETE FROM outbox WHERE message IN (
                      SELECT message FROM outbox WHERE live = 0 AND due_at < ?1 LIMIT ?2
                    )";
-        self.changed_rows(sql, params![before.millis(), rows(max)])
+        self.changed_rows(sql, params![before, max])
     }
 }
+
+impl<D: Sql> Outbox for D {}
 
 fn message(row: &dyn Row) -> Result<MessageRow, Error> {
     let body: Option<PutMessage> = stored(row, "body")?;
@@ -109,8 +116,8 @@ fn message(row: &dyn Row) -> Result<MessageRow, Error> {
         piece: row.get("piece")?,
         doubtful: row.get("doubtful")?,
         tries: row.get("tries")?,
-        due_at: time(row, "due_at")?,
-        created_at: time(row, "created_at")?,
+        due_at: row.get("due_at")?,
+        created_at: row.get("created_at")?,
         message_id: row.get("message_id")?,
         error: row.get("error")?,
     })

@@ -3,7 +3,7 @@
 use ken_types::ops::streams::Producer;
 use ken_types::{Error, Timestamp};
 
-use super::columns::{count, place, rows};
+use super::columns::place;
 use super::sql::{Row, Sql, all, first, params, unique};
 
 /// A stream below `streams/`. If it is a fork, the entries before `base` are stored with its source.
@@ -39,7 +39,13 @@ pub trait PublicStreams: Sql {
 
     /// Returns the streams whose names begin with `prefix` and whose keys are less than `before`, in descending order of keys. Streams that
     /// are only kept for their forks are left out.
-    fn list_public(&self, prefix: &str, before: i64, limit: u32) -> Result<Vec<PublicRow>, Error>;
+    fn list_public(&self, prefix: &str, before: i64, limit: u32) -> Result<Vec<PublicRow>, Error> {
+        let begins = self.dialect().begins;
+        let sql = format!(
+            "SELECT * FROM public_streams WHERE stream < ?2 AND gone = 0 AND {begins} ORDER BY stream DESC LIMIT ?3"
+        );
+        all(self, &sql, params![prefix, before, limit], public)
+    }
 
     /// Inserts a stream and returns its key. The number of entries is set later with [`PublicStreams::update_public`].
     fn insert_public(&self, stream: &PublicRow) -> Result<i64, Error> {
@@ -50,9 +56,9 @@ pub trait PublicStreams: Sql {
             stream.content_type,
             stream.closed,
             stream.ttl,
-            stream.expires_at.map(Timestamp::millis),
+            stream.expires_at,
             stream.source,
-            stream.base.cast_signed(),
+            stream.base,
             stream.fork_description
         ];
         self.insert(sql, "stream", values)
@@ -62,13 +68,7 @@ pub trait PublicStreams: Sql {
     fn update_public(&self, stream: &PublicRow) -> Result<(), Error> {
         let sql =
             "UPDATE public_streams SET entries = ?2, closed = ?3, last_seq = ?4, expires_at = ?5 WHERE stream = ?1";
-        let values = params![
-            stream.key,
-            stream.entries.cast_signed(),
-            stream.closed,
-            stream.last_seq,
-            stream.expires_at.map(Timestamp::millis)
-        ];
+        let values = params![stream.key, stream.entries, stream.closed, stream.last_seq, stream.expires_at];
         self.execute(sql, values)
     }
 
@@ -90,12 +90,12 @@ pub trait PublicStreams: Sql {
 
     fn expired(&self, now: Timestamp, max: usize) -> Result<Vec<i64>, Error> {
         let sql = "SELECT stream FROM public_streams WHERE expires_at <= ?1 ORDER BY expires_at LIMIT ?2";
-        all(self, sql, params![now.millis(), rows(max)], |row| row.get(0))
+        all(self, sql, params![now, max], |row| row.get(0))
     }
 
     fn next_expiry(&self) -> Result<Option<Timestamp>, Error> {
         let sql = "SELECT expires_at FROM public_streams WHERE expires_at IS NOT NULL ORDER BY expires_at LIMIT 1";
-        Ok(first(self, sql, params![], |row| row.get(0))?.map(Timestamp::from_millis))
+        first(self, sql, params![], |row| row.get(0))
     }
 
     /// Returns the key of a stream without a name, whose data is to be deleted.
@@ -112,14 +112,14 @@ pub trait PublicStreams: Sql {
     fn producer(&self, stream: i64, id: &str) -> Result<Option<Producer>, Error> {
         let sql = "SELECT epoch, seq FROM producers WHERE stream = ?1 AND id = ?2";
         first(self, sql, params![stream, id], |row| {
-            Ok(Producer { id: id.to_owned(), epoch: count(row, "epoch")?, seq: count(row, "seq")? })
+            Ok(Producer { id: id.to_owned(), epoch: row.get("epoch")?, seq: row.get("seq")? })
         })
     }
 
     fn put_producer(&self, stream: i64, producer: &Producer) -> Result<(), Error> {
         let sql = "INSERT INTO producers (stream, id, epoch, seq) VALUES (?1, ?2, ?3, ?4)
                    ON CONFLICT (stream, id) DO UPDATE SET epoch = excluded.epoch, seq = excluded.seq";
-        let values = params![stream, producer.id, producer.epoch.cast_signed(), producer.seq.cast_signed()];
+        let values = params![stream, producer.id, producer.epoch, producer.seq];
         self.execute(sql, values)
     }
 
@@ -127,19 +127,36 @@ pub trait PublicStreams: Sql {
     fn delete_producers(&self, stream: i64, max: usize) -> Result<usize, Error> {
         let sql = "DELETE FROM producers
                    WHERE (stream, id) IN (SELECT stream, id FROM producers WHERE stream = ?1 LIMIT ?2)";
-        self.changed_rows(sql, params![stream, rows(max)])
+        self.changed_rows(sql, params![stream, max])
     }
 }
+
+impl<D: Sql> PublicStreams for D {}
 
 /// The entries of streams below `streams/`: bytes, numbered from 0.
 pub trait Appends: Sql {
     fn insert_append(&self, stream: i64, number: u64, body: &[u8]) -> Result<(), Error>;
 
     /// Calls `see` with each entry from `from` (inclusive) to `to` (exclusive), until it returns false. Returns false if it did.
-    fn appends(&self, stream: i64, from: u64, to: u64, see: &mut dyn FnMut(&[u8]) -> bool) -> Result<bool, Error>;
+    fn appends(&self, stream: i64, from: u64, to: u64, see: &mut dyn FnMut(&[u8]) -> bool) -> Result<bool, Error> {
+        let sql = format!(
+            "SELECT body FROM places {} JOIN appends USING (append) WHERE place >= ?1 AND place < ?2 ORDER BY place",
+            self.dialect().in_order
+        );
+        let values = params![place(stream, from), place(stream, to)];
+        self.query(&sql, values, Some(APPENDS), &mut |row| Ok(see(row.bytes(0)?)))
+    }
 
     /// Returns the numbers of the first entries that are still stored, with their sizes in bytes.
-    fn append_sizes(&self, stream: i64, max: usize) -> Result<Vec<(u64, u64)>, Error>;
+    fn append_sizes(&self, stream: i64, max: usize) -> Result<Vec<(u64, u64)>, Error> {
+        let sql = format!(
+            "SELECT place - ?1 AS number, CAST(octet_length(body) AS bigint) AS size
+             FROM places {} JOIN appends USING (append) WHERE place >= ?1 AND place < ?2 ORDER BY place LIMIT ?3",
+            self.dialect().in_order
+        );
+        let values = params![place(stream, 0), place(stream + 1, 0), max];
+        all(self, &sql, values, |row| Ok((row.get("number")?, row.get("size")?)))
+    }
 
     /// Deletes the entries up to and including `last`.
     fn delete_appends(&self, stream: i64, last: u64) -> Result<(), Error> {
@@ -150,24 +167,23 @@ pub trait Appends: Sql {
     }
 }
 
-pub(super) fn public(row: &dyn Row) -> Result<PublicRow, Error> {
-    let expires_at: Option<i64> = row.get("expires_at")?;
+fn public(row: &dyn Row) -> Result<PublicRow, Error> {
     Ok(PublicRow {
         key: row.get("stream")?,
         name: row.get::<Option<String>>("name")?.unwrap_or_default(),
         content_type: row.get("content_type")?,
-        entries: count(row, "entries")?,
+        entries: row.get("entries")?,
         closed: row.get("closed")?,
         ttl: row.get("ttl")?,
-        expires_at: expires_at.map(Timestamp::from_millis),
+        expires_at: row.get("expires_at")?,
         last_seq: row.get("last_seq")?,
         source: row.get("source")?,
-        base: count(row, "base")?,
+        base: row.get("base")?,
         fork_description: row.get("asked")?,
-        forks: count(row, "forks")?,
+        forks: row.get("forks")?,
         gone: row.get("gone")?,
     })
 }
 
 /// How many entries are fetched at a time.
-pub(super) const APPENDS: u32 = 64;
+const APPENDS: u32 = 64;

@@ -3,7 +3,7 @@
 
 use ken_types::{Error, Timestamp};
 
-use super::columns::{place, rows, time};
+use super::columns::place;
 use super::knowledge::Words;
 use super::sql::{Row, all, first, params, unique};
 use crate::rules::named_sessions::named_sessions;
@@ -38,7 +38,7 @@ pub trait Purges: Words {
     fn begin_purge(&self, stream: i64, now: Timestamp) -> Result<(), Error> {
         self.execute("DELETE FROM sessions WHERE stream = ?1", params![stream])?;
         self.execute("DELETE FROM tips WHERE stream = ?1", params![stream])?;
-        self.execute("UPDATE streams SET purged_at = ?2 WHERE stream = ?1", params![stream, now.millis()])?;
+        self.execute("UPDATE streams SET purged_at = ?2 WHERE stream = ?1", params![stream, now])?;
         self.execute("INSERT INTO purges (stream) VALUES (?1)", params![stream])
     }
 
@@ -46,7 +46,7 @@ pub trait Purges: Words {
     fn next_purge(&self) -> Result<Option<PurgeRow>, Error> {
         let sql = "SELECT stream, name, purged_at FROM purges JOIN streams USING (stream) ORDER BY stream LIMIT 1";
         first(self, sql, params![], |row| {
-            Ok(PurgeRow { stream: row.get("stream")?, name: row.get("name")?, purged_at: time(row, "purged_at")? })
+            Ok(PurgeRow { stream: row.get("stream")?, name: row.get("name")?, purged_at: row.get("purged_at")? })
         })
     }
 
@@ -55,14 +55,14 @@ pub trait Purges: Words {
         self.execute("DELETE FROM purges WHERE stream = ?1", params![stream])
     }
 
-    /// Removes the copies of damaged logs, which may contain what was deleted.
-    fn remove_damaged_logs(&self);
+    /// Removes the copies of damaged logs, which may contain what was deleted. A database on a server has none beside it.
+    fn remove_damaged_logs(&self) {}
 
     fn submissions_to_purge(&self, stream: i64, max: usize) -> Result<Vec<PurgedSubmission>, Error> {
         // Settled ones first, because the last ones may still run.
         let sql =
             "SELECT submission, event, live FROM submissions WHERE stream = ?1 ORDER BY live, submission LIMIT ?2";
-        all(self, sql, params![stream, rows(max)], |row| {
+        all(self, sql, params![stream, max], |row| {
             Ok(PurgedSubmission {
                 key: row.get("submission")?,
                 event: row.get("event")?,
@@ -123,14 +123,12 @@ pub trait Purges: Words {
     fn purge_entries(&self, stream: i64, max: usize) -> Result<usize, Error> {
         let sql = "DELETE FROM entries WHERE place IN (
                      SELECT place FROM entries WHERE place >= ?1 AND place < ?2 ORDER BY place LIMIT ?3)";
-        self.changed_rows(sql, params![place(stream, 0), place(stream + 1, 0), rows(max)])
+        self.changed_rows(sql, params![place(stream, 0), place(stream + 1, 0), max])
     }
 
     /// Returns the keys of knowledge entries that agents wrote in this session.
     fn knowledge_to_purge(&self, stream: i64, max: usize) -> Result<Vec<i64>, Error> {
-        all(self, "SELECT entry FROM knowledge WHERE stream = ?1 LIMIT ?2", params![stream, rows(max)], |row| {
-            row.get(0)
-        })
+        all(self, "SELECT entry FROM knowledge WHERE stream = ?1 LIMIT ?2", params![stream, max], |row| row.get(0))
     }
 
     /// Deletes the notes, the history and the usage of an instance.
@@ -144,7 +142,7 @@ pub trait Purges: Words {
     /// that was deleted for good. Returns the last key, or `None` at the end.
     fn purge_events(&self, after: i64, max: usize) -> Result<Option<i64>, Error> {
         let last = "SELECT max(event) FROM (SELECT event FROM events WHERE event > ?1 ORDER BY event LIMIT ?2) AS next";
-        let Some(last) = unique(self, last, params![after, rows(max)], |row| row.get::<Option<i64>>(0))? else {
+        let Some(last) = unique(self, last, params![after, max], |row| row.get::<Option<i64>>(0))? else {
             return Ok(None);
         };
         let sql = "SELECT event, answer FROM events AS e WHERE event > ?1 AND event <= ?2
@@ -163,7 +161,7 @@ pub trait Purges: Words {
     fn purge_keys(&self, after: i64, max: usize) -> Result<Option<i64>, Error> {
         let sql = "SELECT id, answer FROM keys WHERE id > ?1 ORDER BY id LIMIT ?2";
         let read = |row: &dyn Row| Ok((row.get(0)?, row.get(1)?));
-        let answers: Vec<(i64, Option<String>)> = all(self, sql, params![after, rows(max)], read)?;
+        let answers: Vec<(i64, Option<String>)> = all(self, sql, params![after, max], read)?;
         for (key, answer) in &answers {
             if let Some(answer) = answer
                 && self.names_purged(answer, EVER)?
@@ -183,7 +181,7 @@ pub trait Purges: Words {
         // deleted, and those are very many after a round of retention.
         let sql = "SELECT purged_at FROM streams WHERE name = ?1 AND purged_at > ?2";
         for session in named_sessions(answer) {
-            let values = params![stream_names::of_instance(&session), after.millis()];
+            let values = params![stream_names::of_instance(&session), after];
             if first(self, sql, values, |_| Ok(()))?.is_some() {
                 return Ok(true);
             }
@@ -192,11 +190,16 @@ pub trait Purges: Words {
     }
 
     /// Rewrites at most about `pages` pages into one segment of each full-text index, without the rows that were deleted. Returns whether there
-    /// may be more.
-    fn merge_indexes(&self, pages: i64, merge: Merge) -> Result<bool, Error>;
+    /// may be more. A server rewrites its indexes itself.
+    fn merge_indexes(&self, _pages: i64, _merge: Merge) -> Result<bool, Error> {
+        Ok(false)
+    }
 
-    /// Overwrites the unused parts of at most `max` pages after a page. Returns the number of the last page, or `None` at the end.
-    fn scrub_pages(&self, after: i64, max: usize) -> Result<Option<i64>, Error>;
+    /// Overwrites the unused parts of at most `max` pages after a page. Returns the number of the last page, or `None` at the end. The pages of
+    /// a server are its own, and its VACUUM removes what was deleted.
+    fn scrub_pages(&self, _after: i64, _max: usize) -> Result<Option<i64>, Error> {
+        Ok(None)
+    }
 }
 
 /// A time before every deletion.

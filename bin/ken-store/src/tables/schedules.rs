@@ -10,7 +10,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use super::columns::{count, json, optional_word, outside, present, rows, stored, time, to_json, word};
+use super::columns::{json, optional_word, outside, present, stored, to_json, word};
 use super::sql::{Row, Sql, all, first, params, unique};
 
 /// The number of queued runs of a schedule, and the number of its admitted or running ones.
@@ -69,7 +69,6 @@ pub struct ScheduleRunRow {
     pub schedule: i64,
     pub schedule_id: String,
     pub slug: String,
-    pub generation: u64,
     pub slot_at: Option<i64>,
     pub trigger: Trigger,
     pub status: RunState,
@@ -134,7 +133,7 @@ pub trait Schedules: Sql {
     /// Returns the number of schedules that have neither ended nor been deleted.
     fn count_schedules(&self) -> Result<u64, Error> {
         let sql = "SELECT count(*) AS number FROM schedules WHERE deleted_at IS NULL AND ended_at IS NULL";
-        unique(self, sql, params![], |row| count(row, "number"))
+        unique(self, sql, params![], |row| row.get("number"))
     }
 
     fn insert_schedule(&self, schedule: &ScheduleRow) -> Result<i64, Error> {
@@ -147,7 +146,7 @@ pub trait Schedules: Sql {
             schedule.id,
             schedule.slug,
             schedule.owner,
-            schedule.generation.cast_signed(),
+            schedule.generation,
             to_json(&schedule.settings)?,
             schedule.prompt,
             json(schedule.payload.as_ref())?,
@@ -156,7 +155,7 @@ pub trait Schedules: Sql {
             schedule.progress.mark,
             next.map(|next| next.slot),
             next.map(|next| next.fire),
-            schedule.created_at.millis(),
+            schedule.created_at,
             outside(&schedule.outside)?,
         ];
         self.insert(sql, "schedule", values)
@@ -173,7 +172,7 @@ pub trait Schedules: Sql {
         let values = params![
             schedule.key,
             schedule.slug,
-            schedule.generation.cast_signed(),
+            schedule.generation,
             to_json(&schedule.settings)?,
             schedule.prompt,
             json(schedule.payload.as_ref())?,
@@ -185,9 +184,9 @@ pub trait Schedules: Sql {
             schedule.last_fired,
             name(&schedule.last_status)?,
             schedule.failures,
-            schedule.updated_at.millis(),
+            schedule.updated_at,
             outside(&schedule.outside)?,
-            schedule.ended_at.map(Timestamp::millis),
+            schedule.ended_at,
         ];
         self.execute(sql, values)
     }
@@ -197,7 +196,7 @@ pub trait Schedules: Sql {
     fn advance_schedule(&self, fire: &Fire, fired: Option<i64>) -> Result<Option<FiredRow>, Error> {
         let sql = "SELECT schedule, slug FROM schedules
                    WHERE id = ?1 AND generation = ?2 AND mark = ?3 AND enabled = 1 AND deleted_at IS NULL";
-        let values = params![fire.id, fire.generation.cast_signed(), fire.mark];
+        let values = params![fire.id, fire.generation, fire.mark];
         let found = first(self, sql, values, |row| Ok(FiredRow { key: row.get(0)?, slug: row.get(1)? }))?;
         let Some(found) = found else {
             return Ok(None);
@@ -229,14 +228,14 @@ pub trait Schedules: Sql {
     /// Marks a schedule as deleted. A new schedule can then have its slug.
     fn mark_schedule_deleted(&self, key: i64, now: Timestamp) -> Result<(), Error> {
         let sql = "UPDATE schedules SET deleted_at = ?2, next_slot = NULL, next_fire = NULL WHERE schedule = ?1";
-        self.execute(sql, params![key, now.millis()])
+        self.execute(sql, params![key, now])
     }
 
     /// Removes at most `max` schedules that were marked as deleted before one time or ended before another, with their runs. Returns how
     /// many were removed.
     fn drop_schedules(&self, deleted: Timestamp, ended: Timestamp, max: usize) -> Result<usize, Error> {
         let sql = "SELECT schedule FROM schedules WHERE deleted_at < ?1 OR ended_at < ?2 LIMIT ?3";
-        let before = params![deleted.millis(), ended.millis(), rows(max)];
+        let before = params![deleted, ended, max];
         let keys: Vec<i64> = all(self, sql, before, |row| row.get(0))?;
         for key in &keys {
             self.execute("DELETE FROM schedule_runs WHERE schedule = ?1", params![key])?;
@@ -248,7 +247,7 @@ pub trait Schedules: Sql {
     /// Returns the schedules that are due, in the order in which they fire.
     fn due_schedules(&self, now: i64, max: usize) -> Result<Vec<DueSchedule>, Error> {
         let sql = "SELECT * FROM schedules WHERE next_fire <= ?1 ORDER BY next_fire LIMIT ?2";
-        all(self, sql, params![now, rows(max)], due)
+        all(self, sql, params![now, max], due)
     }
 
     fn next_fire(&self) -> Result<Option<i64>, Error> {
@@ -264,7 +263,7 @@ pub trait Schedules: Sql {
         let values = params![
             new.id,
             new.schedule,
-            new.generation.cast_signed(),
+            new.generation,
             new.slot_at,
             new.status.name(),
             !new.status.is_terminal(),
@@ -315,7 +314,7 @@ pub trait Schedules: Sql {
                      count(*) FILTER (WHERE r.status <> 'queued') AS working
                    FROM schedule_runs AS r JOIN schedules AS s USING (schedule)
                    WHERE r.active = 1 GROUP BY s.id";
-        all(self, sql, params![], |row| Ok((row.get("id")?, (count(row, "queued")?, count(row, "working")?))))
+        all(self, sql, params![], |row| Ok((row.get("id")?, (row.get("queued")?, row.get("working")?))))
     }
 
     fn queued_schedule_runs(&self, schedule: i64) -> Result<Vec<ScheduleRunRow>, Error> {
@@ -333,7 +332,7 @@ pub trait Schedules: Sql {
     fn count_waiting_manual_runs(&self) -> Result<u64, Error> {
         let sql = "SELECT count(*) AS number FROM schedule_runs
                    WHERE active = 1 AND status = 'queued' AND slot_at IS NULL";
-        unique(self, sql, params![], |row| count(row, "number"))
+        unique(self, sql, params![], |row| row.get("number"))
     }
 
     /// Returns the oldest queued run that can be admitted now. Schedules that already have an admitted or running one are left out.
@@ -381,7 +380,7 @@ pub trait Schedules: Sql {
     /// Returns at most `max` runs that have finished before a time.
     fn schedule_runs_before(&self, before: Timestamp, max: usize) -> Result<Vec<ScheduleRunRow>, Error> {
         let sql = format!("{RUN} WHERE r.active = 0 AND r.finished_at < ?1 LIMIT ?2");
-        all(self, &sql, params![before.millis(), rows(max)], run_row)
+        all(self, &sql, params![before, max], run_row)
     }
 
     fn delete_schedule_run(&self, key: i64) -> Result<(), Error> {
@@ -393,7 +392,7 @@ pub trait Schedules: Sql {
         let sql = "DELETE FROM schedule_runs WHERE schedule = ?1 AND active = 0 AND run <= (
                      SELECT run FROM schedule_runs WHERE schedule = ?1 AND active = 0
                      ORDER BY run DESC LIMIT 1 OFFSET ?2)";
-        self.execute(sql, params![schedule, rows(keep)])
+        self.execute(sql, params![schedule, keep])
     }
 }
 
@@ -431,7 +430,7 @@ fn schedule(row: &dyn Row) -> Result<ScheduleRow, Error> {
         id: row.get("id")?,
         slug: row.get("slug")?,
         owner: row.get("owner")?,
-        generation: count(row, "generation")?,
+        generation: row.get("generation")?,
         settings: settings(row)?,
         prompt: row.get("prompt")?,
         payload: stored(row, "payload")?,
@@ -440,9 +439,9 @@ fn schedule(row: &dyn Row) -> Result<ScheduleRow, Error> {
         last_fired: row.get("last_fired")?,
         last_status: optional_word(row, "schedules.last_status", named)?,
         failures: row.get("failures")?,
-        created_at: time(row, "created_at")?,
-        updated_at: time(row, "updated_at")?,
-        ended_at: row.get::<Option<i64>>("ended_at")?.map(Timestamp::from_millis),
+        created_at: row.get("created_at")?,
+        updated_at: row.get("updated_at")?,
+        ended_at: row.get("ended_at")?,
         deleted: row.get::<Option<i64>>("deleted_at")?.is_some(),
         outside: stored(row, "outside")?.unwrap_or_default(),
     })
@@ -468,7 +467,7 @@ fn summary(row: &dyn Row) -> Result<ScheduleSummary, Error> {
 fn due(row: &dyn Row) -> Result<DueSchedule, Error> {
     Ok(DueSchedule {
         id: row.get("id")?,
-        generation: count(row, "generation")?,
+        generation: row.get("generation")?,
         settings: settings(row)?,
         progress: progress(row)?,
     })
@@ -482,7 +481,6 @@ fn run_row(row: &dyn Row) -> Result<ScheduleRunRow, Error> {
         schedule: row.get("schedule")?,
         schedule_id: row.get("schedule_id")?,
         slug: row.get("slug")?,
-        generation: count(row, "generation")?,
         slot_at,
         trigger: if slot_at.is_some() { Trigger::Slot } else { Trigger::Manual },
         status: word(row, "schedule_runs.status", named)?,

@@ -5,9 +5,9 @@ use ken_types::ops::store::{Image, Memory, Scope, Session};
 use ken_types::{Error, Timestamp};
 use serde_json::Value;
 
-use super::columns::{json, optional_word, rows, scope, scope_text, stored, time, to_json, word};
+use super::columns::{json, optional_scope, optional_word, scope, scope_text, stored, to_json, word};
 use super::logs::purged;
-use super::sql::{Row, Sql, all, each, first, params, unique};
+use super::sql::{Row, Sql, all, first, params, unique};
 
 /// The stored scopes. Each has a key.
 pub trait Scopes: Sql {
@@ -43,7 +43,7 @@ pub trait Scopes: Sql {
                      UNION SELECT conversation FROM scopes WHERE connector = ?1 AND conversation = ?3 AND actor = ?2
                    ) AS s WHERE NOT EXISTS (
                      SELECT 1 FROM scopes AS o WHERE o.connector = ?1 AND o.conversation = s.conversation AND o.actor <> ?2)";
-        let values = params![connector, actor, current, rows(max)];
+        let values = params![connector, actor, current, max];
         all(self, sql, values, |row| row.get(0))
     }
 }
@@ -89,6 +89,17 @@ pub struct SessionList {
     pub after: (i64, i64),
 }
 
+impl SessionList {
+    /// Returns the condition for the sessions `s`. Its parameters are the scope and the two parts of the position. A filter that is not used is
+    /// left out, so that the index of the list can be used.
+    fn condition(&self) -> String {
+        let of_scope = self.scope.map_or("CAST(?1 AS bigint) IS NULL", |_| "s.scope = ?1");
+        let chosen = if self.scheduled { "" } else { "AND substr(s.id, 1, 9) <> 'schedule:'" };
+        let archived = if self.archived { "NOT NULL" } else { "NULL" };
+        format!("{of_scope} {chosen} AND s.archived_at IS {archived} AND (s.updated_at, s.stream) < (?2, ?3)")
+    }
+}
+
 pub trait Sessions: Sql {
     /// Fails with `gone` if the session was deleted for good.
     fn session(&self, id: &str) -> Result<Option<SessionRow>, Error> {
@@ -118,7 +129,7 @@ pub trait Sessions: Sql {
     fn sessions_named(&self, scope: Option<i64>, name: &str, max: usize) -> Result<Vec<SessionRow>, Error> {
         let sql = "SELECT * FROM sessions WHERE scope = ?1 AND name = ?2 AND archived_at IS NULL
                    ORDER BY updated_at DESC LIMIT ?3";
-        all(self, sql, params![scope, name, rows(max)], session)
+        all(self, sql, params![scope, name, max], session)
     }
 
     /// Returns the most recently used session of a scope that is not archived.
@@ -140,14 +151,14 @@ pub trait Sessions: Sql {
                    VALUES (?1, ?2, ?3, ?4, ?5, ?5, ?6, ?7, ?8)";
         let SessionRow { stream, id, scope, origin, workspace, memory, model, .. } = session;
         let memory = memory.map(Memory::name);
-        let values = params![stream, id.as_str(), scope, origin.name(), now.millis(), workspace, memory, model];
+        let values = params![stream, id.as_str(), scope, origin.name(), now, workspace, memory, model];
         self.execute(sql, values)
     }
 
     /// Sets `updated_at` to a later time, and takes the session out of the archive.
     fn touch_session(&self, stream: i64, now: Timestamp) -> Result<(), Error> {
         let sql = "UPDATE sessions SET updated_at = CASE WHEN updated_at < ?2 THEN ?2 ELSE updated_at END, archived_at = NULL WHERE stream = ?1";
-        self.execute(sql, params![stream, now.millis()])
+        self.execute(sql, params![stream, now])
     }
 
     fn set_session_title(&self, stream: i64, title: &str) -> Result<(), Error> {
@@ -173,26 +184,22 @@ pub trait Sessions: Sql {
         let of = |which: &str| format!("SELECT id FROM sessions WHERE updated_at < ?1 AND archived_at IS {which}");
         let [shown, hidden] = [SHOWN, HIDDEN].map(|which| of(&format!("NULL AND {which}")));
         let sql = format!("SELECT id FROM ({shown} UNION ALL {hidden} UNION ALL {}) AS old LIMIT ?2", of("NOT NULL"));
-        all(self, &sql, params![before.millis(), rows(max)], |row| Ok(SessionId(row.get(0)?)))
+        all(self, &sql, params![before, max], |row| Ok(SessionId(row.get(0)?)))
     }
 
     /// Archives a session. Returns false if it was archived already.
     fn archive_session(&self, stream: i64, now: Timestamp) -> Result<bool, Error> {
         let sql = "UPDATE sessions SET archived_at = ?2 WHERE stream = ?1 AND archived_at IS NULL";
-        Ok(self.changed_rows(sql, params![stream, now.millis()])? > 0)
+        Ok(self.changed_rows(sql, params![stream, now])? > 0)
     }
 
     /// Calls `see` with the stream key and the record of each session, until it returns false.
     fn list_sessions(&self, list: &SessionList, see: &mut dyn FnMut(i64, Session) -> bool) -> Result<(), Error> {
-        // A filter that is not used is left out of the statement, so that the index of the list can be used.
-        let of_scope = list.scope.map_or("CAST(?1 AS bigint) IS NULL", |_| "s.scope = ?1");
-        let chosen = if list.scheduled { "" } else { "AND substr(s.id, 1, 9) <> 'schedule:'" };
-        let archived = if list.archived { "NOT NULL" } else { "NULL" };
+        let is_chosen = list.condition();
         let of = |which: &str| {
             format!(
                 "SELECT s.*, connector, actor, conversation, thread
-                 FROM sessions AS s JOIN scopes ON scopes.scope = s.scope
-                 WHERE {of_scope} {chosen} AND s.archived_at IS {archived} AND (s.updated_at, s.stream) < (?2, ?3) AND {which}"
+                 FROM sessions AS s JOIN scopes ON scopes.scope = s.scope WHERE {is_chosen} AND {which}"
             )
         };
         // All archived sessions are in one index, the others in two, which are merged.
@@ -203,7 +210,7 @@ pub trait Sessions: Sql {
         };
         let sql = format!("{sessions} ORDER BY updated_at DESC, stream DESC");
         let (at, stream) = list.after;
-        let seen = each(self, &sql, params![list.scope, at, stream], SESSIONS, &mut |row| {
+        let seen = self.query(&sql, params![list.scope, at, stream], Some(SESSIONS), &mut |row| {
             let (stream, session) = listed(row)?;
             Ok(see(stream, session))
         });
@@ -218,17 +225,15 @@ pub trait Sessions: Sql {
         list: &SessionList,
         see: &mut dyn FnMut(i64, i64, Session) -> bool,
     ) -> Result<(), Error> {
-        let of_scope = list.scope.map_or("CAST(?2 AS bigint) IS NULL", |_| "s.scope = ?2");
-        let chosen = if list.scheduled { "" } else { "AND substr(s.id, 1, 9) <> 'schedule:'" };
-        let archived = if list.archived { "NOT NULL" } else { "NULL" };
         let sql = format!(
-            "SELECT s.*, connector, actor, conversation, thread, newest FROM {}
-             WHERE {of_scope} {chosen} AND s.archived_at IS {archived} AND (s.updated_at, s.stream) < (?3, ?4)
+            "SELECT s.*, connector, actor, conversation, thread, newest FROM {} WHERE {}
              ORDER BY updated_at DESC, s.stream DESC",
-            self.dialect().sessions_of_exchanges
+            self.dialect().sessions_of_exchanges,
+            list.condition()
         );
         let (at, stream) = list.after;
-        let seen = each(self, &sql, params![to_json(&exchanges)?, list.scope, at, stream], SESSIONS, &mut |row| {
+        let values = params![list.scope, at, stream, to_json(&exchanges)?];
+        let seen = self.query(&sql, values, Some(SESSIONS), &mut |row| {
             let (stream, session) = listed(row)?;
             Ok(see(stream, row.get("newest")?, session))
         });
@@ -250,6 +255,13 @@ pub struct NewEvent<'a> {
     pub images: &'a [Image],
     /// The answer to the event, as JSON.
     pub answer: &'a str,
+}
+
+impl<'a> NewEvent<'a> {
+    /// An event that nobody has sent, and whose answer says nothing.
+    pub fn internal(id: &'a str, scope: Option<i64>, kind: &'a str, text: &'a str, now: Timestamp) -> NewEvent<'a> {
+        NewEvent { id, scope, kind, text, received_at: now, context: None, raw: None, images: &[], answer: "{}" }
+    }
 }
 
 #[derive(Debug, Clone)]
@@ -282,7 +294,7 @@ pub trait Events: Sql {
             event.scope,
             event.kind,
             event.text,
-            event.received_at.millis(),
+            event.received_at,
             json(event.context)?,
             event.raw,
             json(images)?,
@@ -295,13 +307,12 @@ pub trait Events: Sql {
         let sql = "SELECT id, text, received_at, context, c.scope, connector, actor, conversation, thread
                    FROM events AS e LEFT JOIN scopes AS c ON c.scope = e.scope WHERE event = ?1";
         first(self, sql, params![key], |row| {
-            let scoped: Option<i64> = row.get("scope")?;
             Ok(PromptRow {
                 id: EventId(row.get("id")?),
                 text: row.get("text")?,
-                received_at: time(row, "received_at")?,
+                received_at: row.get("received_at")?,
                 context: stored(row, "context")?,
-                scope: scoped.map(|_| scope(row)).transpose()?,
+                scope: optional_scope(row)?,
             })
         })
     }
@@ -327,7 +338,6 @@ pub(super) fn session(row: &dyn Row) -> Result<SessionRow, Error> {
 fn listed(row: &dyn Row) -> Result<(i64, Session), Error> {
     let found = session(row)?;
     let scope = scope(row)?;
-    let archived_at: Option<i64> = row.get("archived_at")?;
     let session = Session {
         session_id: found.id,
         origin: found.origin,
@@ -337,9 +347,9 @@ fn listed(row: &dyn Row) -> Result<(i64, Session), Error> {
         thread_id: scope.thread_id,
         title: found.title,
         display_name: found.name,
-        created_at: time(row, "created_at")?,
-        updated_at: time(row, "updated_at")?,
-        archived_at: archived_at.map(Timestamp::from_millis),
+        created_at: row.get("created_at")?,
+        updated_at: row.get("updated_at")?,
+        archived_at: row.get("archived_at")?,
         workspace: found.workspace,
         memory: found.memory,
         model: found.model,

@@ -3,7 +3,7 @@
 
 use std::fmt::Display;
 
-use ken_types::Error;
+use ken_types::{Error, Timestamp};
 
 /// A connection on which statements are run. Parameters are written `?1`, `?2` and so on in a statement, and nothing else has a question mark.
 pub trait Sql {
@@ -14,19 +14,11 @@ pub trait Sql {
     fn changed_rows(&self, sql: &str, values: Parameters<'_>) -> Result<usize, Error>;
     /// Runs a statement that inserts one row. Returns its key, which is in the column `key`.
     fn insert(&self, sql: &str, key: &str, values: Parameters<'_>) -> Result<i64, Error>;
-    /// Calls `see` with each row of a query until it returns false. Returns false if it did.
-    fn query(&self, sql: &str, values: Parameters<'_>, portion: Portion, see: See<'_>) -> Result<bool, Error>;
+    /// Calls `see` with each row of a query until it returns false. Returns false if it did. At most `portion` rows are fetched at a time if
+    /// there may be far more than are looked at; otherwise all are.
+    fn query(&self, sql: &str, values: Parameters<'_>, portion: Option<u32>, see: See<'_>) -> Result<bool, Error>;
     /// Returns the words for what both databases can do but do not call the same.
     fn dialect(&self) -> Dialect;
-}
-
-/// How many rows of an answer are fetched at a time.
-#[derive(Debug, Clone, Copy)]
-pub enum Portion {
-    /// All, because there are few.
-    Whole,
-    /// This many, because there may be far more than are looked at.
-    Rows(u32),
 }
 
 pub(super) type See<'a> = &'a mut dyn FnMut(&dyn Row) -> Result<bool, Error>;
@@ -37,7 +29,13 @@ pub struct Dialect {
     pub json: &'static str,
     /// The function for the place of one text in another.
     pub position: &'static str,
-    /// The sessions of exchanges, of which ?1 is a list in JSON, each with the newest of them.
+    /// The condition that the text `name` begins with ?1.
+    pub begins: &'static str,
+    /// Stands before a join whose tables are to be read in their order, which the server finds itself.
+    pub in_order: &'static str,
+    /// Stands behind the table `vectors`, of which only those of one model are to be read.
+    pub of_model: &'static str,
+    /// The sessions of exchanges, of which ?4 is a list in JSON, each with the newest of them.
     pub sessions_of_exchanges: &'static str,
     /// Stands behind another assignment in a row of `submissions`, and makes this host the one that holds it.
     pub hold_here: &'static str,
@@ -94,6 +92,11 @@ whole!(i64, u32, u16, bool);
 
 parameter! {
     &i64, number => Value::Whole(Some(**number));
+    u64, number => Value::Whole(Some(number.cast_signed()));
+    Option<u64>, number => Value::Whole(number.map(u64::cast_signed));
+    usize, number => Value::Whole(Some(i64::try_from(*number).unwrap_or(i64::MAX)));
+    Timestamp, time => Value::Whole(Some(time.millis()));
+    Option<Timestamp>, time => Value::Whole(time.map(Timestamp::millis));
     f64, number => Value::Real(Some(*number));
     Option<f64>, number => Value::Real(*number);
     &str, text => Value::Text(Some(text));
@@ -205,6 +208,8 @@ from_whole! {
     i64, number => Some(number);
     u32, number => number.try_into().ok();
     u16, number => number.try_into().ok();
+    u64, number => Some(number.cast_unsigned());
+    Timestamp, millis => Some(Timestamp::from_millis(millis));
     bool, number => Some(number != 0);
 }
 
@@ -247,7 +252,7 @@ pub(super) fn first<T>(
     read: impl FnOnce(&dyn Row) -> Result<T, Error>,
 ) -> Result<Option<T>, Error> {
     let (mut read, mut found) = (Some(read), None);
-    database.query(sql, values, Portion::Whole, &mut |row| {
+    database.query(sql, values, None, &mut |row| {
         found = read.take().map(|read| read(row)).transpose()?;
         Ok(false)
     })?;
@@ -276,22 +281,11 @@ pub(super) fn all<T>(
     mut read: impl FnMut(&dyn Row) -> Result<T, Error>,
 ) -> Result<Vec<T>, Error> {
     let mut found = Vec::new();
-    database.query(sql, values, Portion::Whole, &mut |row| {
+    database.query(sql, values, None, &mut |row| {
         found.push(read(row)?);
         Ok(true)
     })?;
     Ok(found)
-}
-
-/// Calls `see` with each row of a query until it returns false. At most `portion` rows are fetched at a time. Returns false if `see` did.
-pub(super) fn each(
-    database: &(impl Sql + ?Sized),
-    sql: &str,
-    values: Parameters<'_>,
-    portion: u32,
-    see: See<'_>,
-) -> Result<bool, Error> {
-    database.query(sql, values, Portion::Rows(portion), see)
 }
 
 /// Calls `see` with the text in the first column of each row, until it returns false.
@@ -301,7 +295,7 @@ pub(super) fn each_text(
     values: Parameters<'_>,
     see: &mut dyn FnMut(&str) -> bool,
 ) -> Result<(), Error> {
-    each(database, sql, values, ENTRIES, &mut |row| Ok(see(row.text(0)?))).map(drop)
+    database.query(sql, values, Some(ENTRIES), &mut |row| Ok(see(row.text(0)?))).map(drop)
 }
 
 /// How many entries of a stream are fetched at a time.

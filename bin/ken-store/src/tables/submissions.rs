@@ -7,7 +7,7 @@ use ken_types::ops::telemetry::{GroupBy, Tokens, UsageGroup};
 use ken_types::{Error, Timestamp};
 use serde_json::Value;
 
-use super::columns::{count, outside, rows, scope, stored, time, to_json, word};
+use super::columns::{optional_scope, outside, stored, to_json, word};
 use super::logs::{LogRow, log};
 use super::sql::{Row, Sql, all, first, params, unique};
 
@@ -107,8 +107,8 @@ pub trait Submissions: Sql {
             new.hidden,
             new.open,
             new.place,
-            new.recorded_from.cast_signed(),
-            new.next_index.cast_signed(),
+            new.recorded_from,
+            new.next_index,
             outside(new.outside)?,
         ];
         self.execute(sql, values)
@@ -177,7 +177,7 @@ pub trait Submissions: Sql {
 
     fn set_next_index(&self, key: i64, next: u64) -> Result<(), Error> {
         let sql = "UPDATE submissions SET next_index = ?2 WHERE submission = ?1";
-        self.execute(sql, params![key, next.cast_signed()])
+        self.execute(sql, params![key, next])
     }
 
     fn set_outside(&self, key: i64, origins: &Outside) -> Result<(), Error> {
@@ -211,13 +211,7 @@ pub trait Submissions: Sql {
         let sql = "UPDATE submissions SET state = ?2, open = 0, lease = lease + 1, attempt = attempt + 1,
                      closings = closings + ?3, recorded_from = ?4, first_claim_at = coalesce(first_claim_at, ?5){hold}
                    WHERE submission = ?1";
-        let values = params![
-            submission.key,
-            submission.state.name(),
-            closing,
-            submission.recorded_from.cast_signed(),
-            now.millis()
-        ];
+        let values = params![submission.key, submission.state.name(), closing, submission.recorded_from, now];
         self.execute(&sql.replace("{hold}", self.dialect().hold_here), values)
     }
 
@@ -242,15 +236,14 @@ pub trait Submissions: Sql {
             Work::Turns => TURNS,
             Work::Runs => RUNS,
         };
-        all(self, &sql.replace("{here}", self.dialect().is_done_here), params![rows(max)], open)
+        all(self, &sql.replace("{here}", self.dialect().is_done_here), params![max], open)
     }
 
     /// Returns the number of entries in the stream before the first claimed prompt that is not settled.
     fn first_in_flight(&self, stream: i64) -> Result<Option<u64>, Error> {
         let sql = "SELECT min(recorded_from) FROM submissions
                    WHERE live = 1 AND stream = ?1 AND kind = 'prompt' AND lease > 0";
-        let min: Option<i64> = unique(self, sql, params![stream], |row| row.get(0))?;
-        Ok(min.map(i64::cast_unsigned))
+        unique(self, sql, params![stream], |row| row.get(0))
     }
 
     /// Returns the leases of this host.
@@ -258,7 +251,7 @@ pub trait Submissions: Sql {
         let sql = "SELECT id, lease, abort FROM submissions WHERE live = 1 AND open = 0 AND state <> 'queued'{here}";
         all(self, &sql.replace("{here}", self.dialect().is_held_here), params![], |row| {
             Ok(OldLease {
-                lease: Lease { submission_id: SubmissionId(row.get("id")?), number: count(row, "lease")? },
+                lease: Lease { submission_id: SubmissionId(row.get("id")?), number: row.get("lease")? },
                 aborting: row.get("abort")?,
             })
         })
@@ -268,13 +261,13 @@ pub trait Submissions: Sql {
     fn waiting_runs(&self) -> Result<u64, Error> {
         let sql = "SELECT count(*) AS number FROM submissions
                    WHERE live = 1 AND kind = 'workflow' AND state = 'queued'";
-        unique(self, sql, params![], |row| count(row, "number"))
+        unique(self, sql, params![], |row| row.get("number"))
     }
 
     fn held_runs(&self) -> Result<u64, Error> {
         let sql = "SELECT count(*) AS number FROM submissions
                    WHERE live = 1 AND kind = 'workflow' AND state = 'running' AND open = 0";
-        unique(self, sql, params![], |row| count(row, "number"))
+        unique(self, sql, params![], |row| row.get("number"))
     }
 
     /// Returns the state and the outcome of a submission with a single query.
@@ -300,7 +293,7 @@ impl<D: Sql> Submissions for D {}
 fn queued(row: &dyn Row) -> Result<QueueRow, Error> {
     Ok(QueueRow {
         state: state(row)?,
-        count: count(row, "number")?,
+        count: row.get("number")?,
         first_place: row.get("least")?,
         last_place: row.get("most")?,
     })
@@ -337,7 +330,7 @@ pub trait Telemetry: Sql {
     fn insert_summary(&self, submission: i64, body: &str, usage: &UsageRow<'_>, now: Timestamp) -> Result<(), Error> {
         let sql = "INSERT INTO telemetry (submission, settled_at, body) VALUES (?1, ?2, ?3)
                    ON CONFLICT (submission) DO UPDATE SET settled_at = excluded.settled_at, body = excluded.body";
-        self.execute(sql, params![submission, now.millis(), body])?;
+        self.execute(sql, params![submission, now, body])?;
         let sql = "INSERT INTO usage (submission, day, model, stream, input, output, cache_read, cache_write, total, cost, duration)
                    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)
                    ON CONFLICT (submission) DO UPDATE SET day = excluded.day, model = excluded.model, stream = excluded.stream,
@@ -345,8 +338,7 @@ pub trait Telemetry: Sql {
                      cache_write = excluded.cache_write, total = excluded.total, cost = excluded.cost,
                      duration = excluded.duration";
         let UsageRow { model, stream, duration, tokens, cost } = *usage;
-        let [input, output, total] = [tokens.input, tokens.output, tokens.total_tokens].map(u64::cast_signed);
-        let [cache_read, cache_write] = [tokens.cache_read, tokens.cache_write].map(u64::cast_signed);
+        let Tokens { input, output, cache_read, cache_write, total_tokens: total } = *tokens;
         let day = now.day();
         let values =
             params![submission, day, model, stream, input, output, cache_read, cache_write, total, cost, duration];
@@ -367,21 +359,21 @@ pub trait Telemetry: Sql {
     /// Returns the submissions that ended after the time `after` and not after `until`, in the order of their end. At most `limit` are
     /// returned, together with the number of all of them.
     fn ended(&self, after: Timestamp, until: Timestamp, limit: u32) -> Result<(Vec<SummaryRow>, u64), Error> {
-        let range = params![after.millis(), until.millis(), limit];
+        let range = params![after, until, limit];
         let sql = format!(
             "{SUMMARIES} WHERE t.settled_at > ?1 AND t.settled_at <= ?2 ORDER BY t.settled_at, s.submission LIMIT ?3"
         );
         let rows = all(self, &sql, range, summary)?;
         let sql = "SELECT count(*) AS number FROM telemetry WHERE settled_at > ?1 AND settled_at <= ?2";
-        let range = params![after.millis(), until.millis()];
-        Ok((rows, unique(self, sql, range, |row| count(row, "number"))?))
+        let range = params![after, until];
+        Ok((rows, unique(self, sql, range, |row| row.get("number"))?))
     }
 
     /// Returns at most `max` submissions that have failed after a time, the one that ended last first.
     fn failed_after(&self, after: Timestamp, max: u32) -> Result<Vec<SummaryRow>, Error> {
         let sql =
             format!("{SUMMARIES} WHERE t.settled_at > ?1 AND s.state = 'failed' ORDER BY t.settled_at DESC LIMIT ?2");
-        all(self, &sql, params![after.millis(), max], summary)
+        all(self, &sql, params![after, max], summary)
     }
 
     /// Returns what the submissions with summaries have used, of all of them or those of one session. The keys of sessions are
@@ -400,19 +392,18 @@ pub trait Telemetry: Sql {
         );
         all(self, &sql, params![session], |row| {
             let usage = Tokens {
-                input: count(row, "input")?,
-                output: count(row, "output")?,
-                cache_read: count(row, "cache_read")?,
-                cache_write: count(row, "cache_write")?,
-                total_tokens: count(row, "total")?,
+                input: row.get("input")?,
+                output: row.get("output")?,
+                cache_read: row.get("cache_read")?,
+                cache_write: row.get("cache_write")?,
+                total_tokens: row.get("total")?,
             };
-            let mean: Option<i64> = row.get("duration")?;
             Ok(UsageGroup {
                 key: row.get("key")?,
-                runs: count(row, "runs")?,
+                runs: row.get("runs")?,
                 usage,
                 cost: row.get("cost")?,
-                mean_ms: mean.map(i64::cast_unsigned),
+                mean_ms: row.get("duration")?,
             })
         })
     }
@@ -446,9 +437,9 @@ fn submission(row: &dyn Row) -> Result<SubmissionRow, Error> {
         hidden: row.get("hidden")?,
         state: state(row)?,
         open: row.get("open")?,
-        recorded_from: count(row, "recorded_from")?,
-        next_index: count(row, "next_index")?,
-        lease: count(row, "lease")?,
+        recorded_from: row.get("recorded_from")?,
+        next_index: row.get("next_index")?,
+        lease: row.get("lease")?,
         attempt: row.get("attempt")?,
         closings: row.get("closings")?,
         abort: row.get("abort")?,
@@ -461,22 +452,21 @@ fn submission(row: &dyn Row) -> Result<SubmissionRow, Error> {
 }
 
 fn open(row: &dyn Row) -> Result<OpenRow, Error> {
-    let scoped: Option<i64> = row.get("scope")?;
     Ok(OpenRow {
         submission: submission(row)?,
         text: row.get("text")?,
         images: stored(row, "images")?.unwrap_or_default(),
         context: stored(row, "context")?,
-        scope: scoped.map(|_| scope(row)).transpose()?,
+        scope: optional_scope(row)?,
         message_kind: row.get("message_kind")?,
-        received_at: time(row, "received_at")?,
+        received_at: row.get("received_at")?,
     })
 }
 
-/// Selects submissions with the data that their summaries need.
 /// The kind of the events of copied exchanges. Their work was that of the session from which they were copied.
 pub(super) const COPY: &str = "chat.copy";
 
+/// Selects submissions with the data that their summaries need.
 const SUMMARIES: &str =
     "SELECT s.*, l.name AS stream_name, l.entries AS entries, c.connector AS connector, t.body AS body,
         coalesce(t.settled_at, x.settled_at, r.ended_at) AS ended
@@ -485,13 +475,12 @@ const SUMMARIES: &str =
      LEFT JOIN exchanges AS x USING (submission) LEFT JOIN runs AS r USING (submission)";
 
 fn summary(row: &dyn Row) -> Result<SummaryRow, Error> {
-    let ended: Option<i64> = row.get("ended")?;
     Ok(SummaryRow {
         submission: submission(row)?,
         stream: row.get("stream_name")?,
-        entries: count(row, "entries")?,
+        entries: row.get("entries")?,
         connector: row.get("connector")?,
         body: row.get("body")?,
-        settled_at: ended.map(Timestamp::from_millis),
+        settled_at: row.get("ended")?,
     })
 }

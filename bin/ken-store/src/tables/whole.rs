@@ -2,8 +2,7 @@
 
 use ken_types::Error;
 
-use super::knowledge::Index;
-use super::sql::{Content, Parameter, Row, Sql, Value, each, params};
+use super::sql::{Content, Parameter, Row, Sql, Value, params};
 
 /// The value of a column, when whole tables are copied.
 #[derive(Debug, Clone, PartialEq)]
@@ -55,7 +54,7 @@ pub trait Whole: Sql {
         see: &mut dyn FnMut(Vec<Cell>) -> Result<(), Error>,
     ) -> Result<(), Error> {
         let sql = format!("SELECT {} FROM {table} ORDER BY {order}", quoted(columns));
-        let seen = each(self, &sql, params![], ROWS, &mut |row| {
+        let seen = self.query(&sql, params![], Some(ROWS), &mut |row| {
             let cells: Result<Vec<Cell>, Error> = (0..columns.len()).map(|column| cell(row, column)).collect();
             see(cells?).map(|()| true)
         });
@@ -69,9 +68,6 @@ pub trait Whole: Sql {
     fn clear(&self, table: &str) -> Result<(), Error> {
         self.execute(&format!("DELETE FROM {table}"), params![])
     }
-
-    /// Returns the keys of the rows of an index of words.
-    fn indexed(&self, index: Index) -> Result<Vec<i64>, Error>;
 
     /// Makes the keys of later rows follow those that were inserted with their keys.
     fn continue_keys(&self) -> Result<(), Error>;

@@ -3,7 +3,6 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::Instant;
 
 use ken_store::tables::sqlite::Sqlite;
 use nix::sys::signal::Signal;
@@ -15,11 +14,7 @@ const PROMPTS: usize = 60;
 
 /// Waits until the store has copied its log into the database and truncated it.
 pub(crate) fn wait_until_idle(peer: &mut Peer) {
-    let until = Instant::now() + TIMEOUT;
-    while peer.call("service.stats", json!({}))["wal_bytes"] != 0 {
-        assert!(Instant::now() < until, "the log is not cut");
-        std::thread::sleep(std::time::Duration::from_millis(50));
-    }
+    ken_tests::until("the log is cut", || peer.call("service.stats", json!({}))["wal_bytes"] == 0);
 }
 
 fn accept(peer: &mut Peer, numbers: std::ops::Range<usize>) {
@@ -308,11 +303,7 @@ fn damage_is_found_in_the_background_after_a_kill() {
     fs::write(&database, bytes).unwrap();
     let log = home.path().join("log");
     let daemon = start_with_log(home.path(), &log);
-    let until = Instant::now() + TIMEOUT;
-    while !errors(&log).iter().any(|line| line.contains("damaged: table")) {
-        assert!(Instant::now() < until, "{:?}", fs::read_to_string(&log));
-        std::thread::sleep(std::time::Duration::from_millis(20));
-    }
+    ken_tests::until("the damage is found", || errors(&log).iter().any(|line| line.contains("damaged: table")));
     assert_eq!(daemon.end(Signal::SIGTERM), Some(0));
 }
 

@@ -4,6 +4,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use ken_tests::until;
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
@@ -79,11 +80,7 @@ fn callers_and_waiters_learn_of_a_full_disk_and_it_is_tried_again() {
     let pid = daemon.child.id().to_string();
     let raised = Command::new("prlimit").args(["--fsize=unlimited:", "--pid", &pid]).status();
     assert!(raised.unwrap().success());
-    let until = Instant::now() + TIMEOUT;
-    while stats(&mut peer)["writable"] == 0 {
-        assert!(Instant::now() < until, "it does not try again by itself");
-        std::thread::sleep(Duration::from_millis(50));
-    }
+    until("it tries again by itself", || stats(&mut peer)["writable"] != 0);
     peer.call("knowledge.put", entry(99));
 }
 
@@ -115,11 +112,7 @@ fn a_disk_that_is_full_at_any_write_keeps_exactly_what_was_answered() {
         }
         limit("unlimited");
         let title = format!("free {round}");
-        let until = Instant::now() + TIMEOUT;
-        while let Err(error) = peer.try_call("knowledge.put", &entry(&title)).unwrap() {
-            assert!(Instant::now() < until, "it does not go on by itself: {error}");
-            std::thread::sleep(Duration::from_millis(20));
-        }
+        until("it goes on by itself", || peer.try_call("knowledge.put", &entry(&title)).unwrap().is_ok());
         answered.push(title);
     }
     assert!(refused > 5, "only {refused} were refused");
@@ -155,10 +148,7 @@ fn a_stop_takes_as_long_as_its_work() {
             std::thread::spawn(move || peer.answer(id))
         })
         .into();
-    let until = Instant::now() + TIMEOUT;
-    while peer.call("service.stats", json!({}))["waiters"] != 2 {
-        assert!(Instant::now() < until, "nobody waits");
-    }
+    until("two calls wait", || peer.call("service.stats", json!({}))["waiters"] == 2);
     let begun = Instant::now();
     assert_eq!(daemon.end(Signal::SIGTERM), Some(0));
     let took = begun.elapsed();

@@ -174,10 +174,6 @@ fn a_lock_of_another_program_is_unavailable_and_passes() {
     assert!(error["message"].as_str().unwrap().contains("another program holds a lock"), "{error}");
     assert_eq!((entries(&mut peer), peer.call("service.stats", json!({}))["writable"].clone()), (0, json!(0)));
     drop(writer);
-    let until = std::time::Instant::now() + TIMEOUT;
-    while peer.call("service.stats", json!({}))["writable"] == 0 {
-        assert!(std::time::Instant::now() < until, "it does not try again by itself");
-        std::thread::sleep(std::time::Duration::from_millis(50));
-    }
+    ken_tests::until("it tries again by itself", || peer.call("service.stats", json!({}))["writable"] != 0);
     peer.call("knowledge.put", entry("free"));
 }

@@ -157,12 +157,6 @@ impl Peer {
         let args = with_events(&format!(r#"{{"lease":{lease},"first_index":{first_index}"#), events);
         let line = format!("{{\"id\":{},\"op\":\"submissions.append\",\"args\":{args}}}}}\n", self.id);
         self.to.write_all(line.as_bytes()).ok()?;
-        let mut answer = String::new();
-        self.from.read_line(&mut answer).ok()?;
-        let mut answer: Value = serde_json::from_str(&answer).ok()?;
-        match answer.get_mut("error") {
-            Some(error) => Some(Err(error.take())),
-            None => Some(Ok(answer["ok"].take())),
-        }
+        self.answer(self.id)
     }
 }

@@ -123,15 +123,7 @@ async fn a_blob_that_no_record_names_is_deleted_after_a_day_without_use() {
     let named = put(&kit, b"named").await;
     let unnamed = put(&kit, b"unnamed").await;
     let used = put(&kit, b"used").await;
-    let admit = |blobs: Vec<String>| Admit {
-        instance: "i".into(),
-        submission_id: sub("s1"),
-        message: "look".into(),
-        images: Vec::new(),
-        blobs,
-        policy: Policy::Queue,
-        model: None,
-    };
+    let admit = |blobs: Vec<String>| Admit { blobs, ..admit_of("i", "s1") };
     let missing = kit.write::<SubmissionsAdmit>(admit(vec![digest(b"missing")])).await.unwrap_err();
     assert_eq!((missing.code, missing.at.as_deref()), (Code::NotFound, Some("/blobs/0")));
     kit.write::<SubmissionsAdmit>(admit(vec![named.clone()])).await.unwrap();
@@ -183,18 +175,9 @@ async fn an_output_is_kept_as_long_as_the_summary_of_its_turn_and_read_in_its_in
 async fn images_of_a_prompt_are_read_in_pieces() {
     let kit = Kit::new();
     let image = |data: &str| Image { kind: "image".into(), data: data.into(), mime_type: "image/png".into() };
-    let admit = Admit {
-        instance: "web-1".into(),
-        submission_id: sub("s1"),
-        message: "What is this?".into(),
-        images: vec![image("QUJD"), image("REVGRw=="), image("no base64")],
-        blobs: Vec::new(),
-        policy: Policy::Queue,
-        model: None,
-    };
-    let without = Admit { submission_id: sub("s2"), images: Vec::new(), ..admit.clone() };
-    kit.write::<SubmissionsAdmit>(admit).await.unwrap();
-    kit.write::<SubmissionsAdmit>(without).await.unwrap();
+    let images = vec![image("QUJD"), image("REVGRw=="), image("no base64")];
+    kit.write::<SubmissionsAdmit>(Admit { images, ..admit_of("web-1", "s1") }).await.unwrap();
+    kit.write::<SubmissionsAdmit>(admit_of("web-1", "s2")).await.unwrap();
     let get = async |instance: &str, submission: &str, number: u32, offset: u64| {
         let args = GetImage { instance: instance.into(), submission_id: sub(submission), number, offset, limit: 3 };
         kit.read::<ImagesGet>(args).await

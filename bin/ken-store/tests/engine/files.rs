@@ -6,7 +6,7 @@ use std::path::Path;
 
 use ken_store::tables::sqlite::Sqlite;
 use ken_types::ops::store::*;
-use ken_types::ops::streams::{AppendStream, Appending, CreateStream, Payload, StreamsAppend, StreamsCreate};
+use ken_types::ops::streams::{Appending, CreateStream, StreamsAppend, StreamsCreate};
 use ken_types::{Code, Octets};
 
 use crate::kit::*;
@@ -119,15 +119,7 @@ async fn a_database_from_before_the_streams_of_other_programs_keeps_what_it_has(
     drop(raw);
     kit.open().unwrap();
     assert_eq!((kit.state("s1").await, kit.log("tui-1").await), (State::Completed, log));
-    let stream = CreateStream {
-        stream: "streams/a".into(),
-        content_type: None,
-        lifetime: None,
-        closed: false,
-        fork: None,
-        body: Some(Octets(b"x".to_vec())),
-        call: None,
-    };
+    let stream = CreateStream { body: Some(Octets(b"x".to_vec())), ..create_of("streams/a") };
     kit.write::<StreamsCreate>(stream).await.unwrap();
 }
 
@@ -227,16 +219,7 @@ async fn the_file_is_private() {
 
 #[tokio::test]
 async fn a_full_disk_fails_the_batch_and_the_store_goes_on() {
-    let big = |number: u32| PutKnowledge {
-        title: format!("big {number}"),
-        content: "x".repeat(400_000),
-        tags: Vec::new(),
-        actor_id: None,
-        conversation_id: None,
-        source: "api".into(),
-        created_by: "api".into(),
-        turn: None,
-    };
+    let big = |number: u32| entry(&format!("big {number}"), &"x".repeat(400_000));
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("ken.db");
     let backend = Sqlite::open(&path).unwrap();
@@ -265,25 +248,8 @@ async fn a_full_disk_fails_the_batch_and_the_store_goes_on() {
 #[tokio::test]
 async fn the_journal_begins_anew_while_it_is_written_without_a_pause() {
     let mut kit = Kit::new();
-    let create = CreateStream {
-        stream: "streams/long".into(),
-        content_type: None,
-        lifetime: None,
-        closed: false,
-        fork: None,
-        body: None,
-        call: None,
-    };
-    kit.write::<StreamsCreate>(create).await.unwrap();
-    let append = AppendStream {
-        stream: "streams/long".into(),
-        payload: Some(Payload::Bytes(Octets(vec![7; 1 << 20]))),
-        content_type: "application/octet-stream".into(),
-        seq: None,
-        producer: None,
-        close: false,
-        call: None,
-    };
+    kit.write::<StreamsCreate>(create_of("streams/long")).await.unwrap();
+    let append = append_of("streams/long", &"x".repeat(1 << 20));
     let mut journal = kit.file().into_os_string();
     journal.push("-wal");
     let mut longest = 0;
@@ -315,8 +281,7 @@ async fn an_unknown_word_is_an_error_that_names_its_place() {
         drop(raw);
         kit.open().unwrap();
         let args = WaitSubmission { submission_id: sub("s1"), wait_ms: 0, or_waiting: false };
-        let action = Action::Prompt { submission_id: sub("s2"), policy: Policy::Queue };
-        let accept = kit.accept_of("a", "q", Target::Selector("tui-1".into()), action);
+        let accept = kit.accept_of("a", "q", Target::Selector("tui-1".into()), queued("s2"));
         let abort = OfInstance { instance: "tui-1".into() };
         let error = match place {
             place if place.contains("state") => kit.wait(args).await.err(),

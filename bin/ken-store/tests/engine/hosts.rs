@@ -20,7 +20,7 @@ struct Two {
 }
 
 fn open(url: &str, state: &std::path::Path, notify: bool) -> Store {
-    open_with(url, state, |backend| backend.set_notices(notify))
+    open_with(url, state, |backend| backend.has_notices = notify)
 }
 
 fn open_with(url: &str, state: &std::path::Path, set: impl FnOnce(&mut Postgres)) -> Store {
@@ -82,8 +82,7 @@ async fn both_hosts_work_and_one_has_the_duties() {
     let number = std::sync::atomic::AtomicU64::new(0);
     let prompt = async |store: &Store| {
         let number = number.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-        let action = Action::Prompt { submission_id: sub(&format!("s{number}")), policy: Policy::Queue };
-        let accept = first.accept_of("a", "text", Target::Selector("tui-1".into()), action);
+        let accept = first.accept_of("a", "text", Target::Selector("tui-1".into()), queued(&format!("s{number}")));
         store.write::<ChatAccept>(accept).await.unwrap().submission.unwrap();
     };
     let many = async |store: &Store| {
@@ -324,8 +323,8 @@ async fn a_session_with_a_folder_waits_for_its_host() {
     two.first.prompt("tui-1", "s2").await;
     // A session beside it, begun through the other host, has the same folder.
     let beside = Target::Beside(fresh("tui-2"), "tui-1".into());
-    let action = Action::Prompt { submission_id: sub("s3"), policy: Policy::Queue };
-    two.second.write::<ChatAccept>(two.first.accept_of("a", "text", beside, action)).await.unwrap().submission.unwrap();
+    let accept = two.first.accept_of("a", "text", beside, queued("s3"));
+    two.second.write::<ChatAccept>(accept).await.unwrap().submission.unwrap();
     assert!(claims(&two.second, 2, 1_500).await.claims.is_empty());
     let held = claims(&two.first, 1, 0).await.claims;
     assert_eq!(held.iter().map(|claim| claim.lease.submission_id.as_str()).collect::<Vec<_>>(), ["s1", "s3"]);
@@ -344,8 +343,7 @@ async fn a_session_with_a_folder_waits_for_its_host() {
         assert!(ended.status == "failed" && ended.cause.contains("was removed"), "{ended:?}");
     }
     // Its sessions are those of any host then.
-    let action = Action::Prompt { submission_id: sub("s4"), policy: Policy::Queue };
-    let accept = two.first.accept_of("a", "text", Target::Selector("tui-1".into()), action);
+    let accept = two.first.accept_of("a", "text", Target::Selector("tui-1".into()), queued("s4"));
     two.second.write::<ChatAccept>(accept).await.unwrap();
     assert_eq!(claims(&two.second, 2, 0).await.claims.len(), 1);
 }
@@ -355,7 +353,7 @@ async fn a_session_with_a_folder_waits_for_its_host() {
 async fn a_session_with_a_shared_folder_works_on_any_host() {
     let Two { first, second, _state } = Two::new(true);
     drop(second);
-    let second = open_with(&url(&first, true), _state.path(), |backend| backend.share_folders(true));
+    let second = open_with(&url(&first, true), _state.path(), |backend| backend.shares_folders = true);
     let bound = FreshSession { workspace: Some("/srv/site".into()), ..fresh("tui-1") };
     first.write::<SessionsCreate>(CreateSession { scope: scope("a"), fresh: bound }).await.unwrap();
     first.prompt("tui-1", "s1").await;

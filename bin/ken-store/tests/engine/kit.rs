@@ -11,7 +11,8 @@ use ken_store::tables::sqlite::Sqlite;
 use ken_types::event::{Failure, ModelName, Outcome, TurnResult, Usage};
 use ken_types::id::{EventId, Origin, SessionId, SubmissionId};
 use ken_types::ops::store::*;
-use ken_types::{Error, Offset, Timestamp};
+use ken_types::ops::streams::{AppendStream, CreateStream, Payload};
+use ken_types::{Error, Octets, Offset, Timestamp};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
@@ -45,6 +46,61 @@ pub(crate) fn fresh(id: &str) -> FreshSession {
 
 pub(crate) fn sub(id: &str) -> SubmissionId {
     SubmissionId(id.into())
+}
+
+/// Returns what makes a prompt wait its turn.
+pub(crate) fn queued(id: &str) -> Action {
+    Action::Prompt { submission_id: sub(id), policy: Policy::Queue }
+}
+
+pub(crate) fn admit_of(instance: &str, id: &str) -> Admit {
+    Admit {
+        instance: instance.into(),
+        submission_id: sub(id),
+        message: "hello".into(),
+        images: Vec::new(),
+        blobs: Vec::new(),
+        policy: Policy::Queue,
+        model: None,
+    }
+}
+
+/// Returns an entry that everybody finds.
+pub(crate) fn entry(title: &str, content: &str) -> PutKnowledge {
+    PutKnowledge {
+        title: title.into(),
+        content: content.into(),
+        tags: Vec::new(),
+        actor_id: None,
+        conversation_id: None,
+        source: "api".into(),
+        created_by: "api".into(),
+        turn: None,
+    }
+}
+
+pub(crate) fn create_of(stream: &str) -> CreateStream {
+    CreateStream {
+        stream: stream.into(),
+        content_type: Some("text/plain".into()),
+        lifetime: None,
+        closed: false,
+        fork: None,
+        body: None,
+        call: None,
+    }
+}
+
+pub(crate) fn append_of(stream: &str, text: &str) -> AppendStream {
+    AppendStream {
+        stream: stream.into(),
+        payload: Some(Payload::Bytes(Octets(text.into()))),
+        content_type: "text/plain".into(),
+        seq: None,
+        producer: None,
+        close: false,
+        call: None,
+    }
 }
 
 /// Returns an event as an agent writes it.
@@ -298,11 +354,7 @@ impl Kit {
 
 /// Waits until the store has reached its database.
 pub(crate) fn reached(store: Store) -> Store {
-    let until = std::time::Instant::now() + std::time::Duration::from_secs(30);
-    while store.stats()["writable"] == 0 {
-        assert!(std::time::Instant::now() < until, "the store does not reach its database");
-        std::thread::sleep(std::time::Duration::from_millis(2));
-    }
+    ken_tests::until("the store reaches its database", || store.stats()["writable"] != 0);
     store
 }
 

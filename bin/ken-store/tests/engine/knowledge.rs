@@ -6,19 +6,6 @@ use ken_types::ops::store::*;
 
 use crate::kit::*;
 
-fn entry(title: &str, content: &str) -> PutKnowledge {
-    PutKnowledge {
-        title: title.into(),
-        content: content.into(),
-        tags: Vec::new(),
-        actor_id: None,
-        conversation_id: None,
-        source: "api".into(),
-        created_by: "api".into(),
-        turn: None,
-    }
-}
-
 fn search(query: &str, actor: Option<&str>) -> Search {
     Search { query: query.into(), scope: actor.map(scope), limit: 5, vector: None, session: None }
 }
@@ -287,8 +274,7 @@ async fn memory_is_of_the_same_scope_and_of_what_was_settled() {
     assert!(recall("red", Some("a")).await.is_empty());
     kit.finish(&claim.lease, 0, "In the drawer.").await.unwrap();
     assert_eq!(recall("red", Some("a")).await.len(), 1);
-    let action = Action::Prompt { submission_id: sub("s3"), policy: Policy::Queue };
-    let mut preflight = kit.accept_of("a", "green report", Target::Selector("tui-2".into()), action);
+    let mut preflight = kit.accept_of("a", "green report", Target::Selector("tui-2".into()), queued("s3"));
     preflight.event.context = Some(serde_json::json!({"workflow": "tui.startup-preflight"}));
     kit.write::<ChatAccept>(preflight).await.unwrap();
     let claim = kit.claim_one(1).await;
@@ -317,7 +303,7 @@ async fn exchange(kit: &Kit, connector: &str, actor: &str, conversation: &str, t
     let fresh = fresh(&session);
     let create = CreateSession { scope: scope.clone(), fresh };
     kit.write::<SessionsCreate>(create).await.unwrap();
-    let action = Action::Prompt { submission_id: sub(&format!("{session}-{text}")), policy: Policy::Queue };
+    let action = queued(&format!("{session}-{text}"));
     let mut accept = kit.accept_of(actor, text, Target::Selector(session), action);
     accept.event.scope = scope;
     kit.write::<ChatAccept>(accept).await.unwrap();

@@ -136,25 +136,16 @@ async fn messages_to_chats() {
 async fn appends_to_streams() {
     let kit = Kit::new();
     let create = |name: String, content_type: &str| {
-        let args = json!({"stream": name, "content_type": content_type});
-        kit.write::<StreamsCreate>(serde_json::from_value(args).unwrap())
+        let content_type = Some(content_type.to_owned());
+        kit.write::<StreamsCreate>(CreateStream { content_type, ..create_of(&name) })
     };
     let named = |bytes: usize| format!("streams/{}", "s".repeat(bytes));
     accepted(create(named(512), "text/plain").await);
     refused(create(named(513), "text/plain").await, Code::Invalid, "/stream");
     accepted(create("streams/json".into(), "application/json").await);
     let append = |stream: String, payload, content_type: &str, producer| {
-        let content_type = content_type.into();
-        let (payload, seq) = (Some(payload), None);
-        kit.write::<StreamsAppend>(AppendStream {
-            stream,
-            payload,
-            content_type,
-            seq,
-            producer,
-            close: false,
-            call: None,
-        })
+        let (payload, content_type) = (Some(payload), content_type.into());
+        kit.write::<StreamsAppend>(AppendStream { payload, content_type, producer, ..append_of(&stream, "") })
     };
     let plain =
         |length, producer| append(named(512), Payload::Bytes(Octets(vec![b'x'; length])), "text/plain", producer);
@@ -184,10 +175,7 @@ async fn appends_to_streams() {
 #[tokio::test]
 async fn instances_and_events() {
     let kit = Kit::new();
-    let admit = |instance: String, id: &str| {
-        let args = json!({"instance": instance, "submission_id": id, "message": "x"});
-        kit.write::<SubmissionsAdmit>(serde_json::from_value(args).unwrap())
-    };
+    let admit = |instance: String, id: &str| kit.write::<SubmissionsAdmit>(admit_of(&instance, id));
     for wrong in [0, 1_025] {
         refused(admit(bytes(wrong), "s0").await, Code::Invalid, "/instance");
     }
@@ -266,8 +254,7 @@ async fn entries_of_a_stream() {
     let mut kit = Kit::new();
     kit.session("tui-1", "a").await;
     kit.prompt("tui-1", "s1").await;
-    let create = json!({"stream": "streams/x", "content_type": "text/plain"});
-    kit.write::<StreamsCreate>(serde_json::from_value(create).unwrap()).await.unwrap();
+    kit.write::<StreamsCreate>(create_of("streams/x")).await.unwrap();
     kit.store = None;
     kit.execute("UPDATE streams SET entries = 4294967293 WHERE name = 'agents/orchestrator/tui-1'");
     kit.execute("UPDATE public_streams SET entries = 4294967294 WHERE name = 'streams/x'");
@@ -278,12 +265,7 @@ async fn entries_of_a_stream() {
     accepted(kit.add_events(&lease, 0, deltas("s1", 0, 1)).await);
     let more = kit.add_events(&lease, 1, deltas("s1", 1, 1)).await.unwrap_err();
     assert!(more.code == Code::TooLarge && more.message.contains("tui-1 is full"), "{more:?}");
-    let append = || {
-        let payload = Some(Payload::Bytes(Octets(b"x".to_vec())));
-        let (stream, content_type) = ("streams/x".into(), "text/plain".into());
-        let args = AppendStream { stream, payload, content_type, seq: None, producer: None, close: false, call: None };
-        kit.write::<StreamsAppend>(args)
-    };
+    let append = || kit.write::<StreamsAppend>(append_of("streams/x", "x"));
     accepted(append().await);
     assert_eq!(append().await.unwrap_err().code, Code::TooLarge);
 }

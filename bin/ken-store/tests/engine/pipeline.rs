@@ -7,7 +7,7 @@ use ken_tests::Relay;
 use ken_types::Code;
 use ken_types::ops::store::*;
 
-use crate::kit::{Kit, Remote, at, sub};
+use crate::kit::{Kit, Remote, at, queued};
 
 /// A store that reaches its server through a relay.
 fn relayed() -> (Kit, Relay) {
@@ -43,8 +43,7 @@ fn refuse_bad(kit: &Kit, code: &str) {
 }
 
 fn prompt_of(kit: &Kit, id: &str) -> Accept {
-    let action = Action::Prompt { submission_id: sub(id), policy: Policy::Queue };
-    kit.accept_of("a", &format!("text of {id}"), Target::Selector("tui-1".into()), action)
+    kit.accept_of("a", &format!("text of {id}"), Target::Selector("tui-1".into()), queued(id))
 }
 
 fn batches(store: &Store) -> u64 {

@@ -593,35 +593,11 @@ proptest! {
     }
 }
 
-fn text(stream: &str, text: &str) -> AppendStream {
-    AppendStream {
-        stream: stream.into(),
-        payload: Some(Payload::Bytes(Octets(text.into()))),
-        content_type: "text/plain".into(),
-        seq: None,
-        producer: None,
-        close: false,
-        call: None,
-    }
-}
-
-fn plain(stream: &str) -> CreateStream {
-    CreateStream {
-        stream: stream.into(),
-        content_type: Some("text/plain".into()),
-        lifetime: None,
-        closed: false,
-        fork: None,
-        body: None,
-        call: None,
-    }
-}
-
 /// A waiting reader gets an append, the end of a closed stream, and the removal of a stream, even if something else happens after it.
 #[tokio::test]
 async fn a_waiting_caller_is_notified() {
     let kit = Kit::new();
-    kit.write::<StreamsCreate>(plain("streams/a")).await.unwrap();
+    kit.write::<StreamsCreate>(create_of("streams/a")).await.unwrap();
     let wait = |offset, id| {
         kit.read_stream(ReadStream {
             stream: "streams/a".into(),
@@ -633,14 +609,14 @@ async fn a_waiting_caller_is_notified() {
     };
     let append = async {
         tokio::task::yield_now().await;
-        kit.write::<StreamsAppend>(text("streams/a", "x")).await.unwrap();
+        kit.write::<StreamsAppend>(append_of("streams/a", "x")).await.unwrap();
     };
     let (page, ()) = tokio::join!(wait(0, None), append);
     let page = page.unwrap();
     assert_eq!(page.public.unwrap().bytes, Some(Octets(b"x".to_vec())));
     let close = async {
         tokio::task::yield_now().await;
-        let close = AppendStream { payload: None, close: true, ..text("streams/a", "") };
+        let close = AppendStream { payload: None, close: true, ..append_of("streams/a", "") };
         kit.write::<StreamsAppend>(close).await.unwrap();
     };
     let (closed, ()) = tokio::join!(wait(1, None), close);
@@ -650,11 +626,11 @@ async fn a_waiting_caller_is_notified() {
         tokio::time::sleep(std::time::Duration::from_millis(200)).await;
         let stream = "streams/a".to_owned();
         kit.write::<StreamsDelete>(DeleteStream { stream, call: None }).await.unwrap();
-        kit.write::<StreamsCreate>(plain("streams/a")).await.unwrap();
-        kit.write::<StreamsAppend>(text("streams/a", "other")).await.unwrap();
+        kit.write::<StreamsCreate>(create_of("streams/a")).await.unwrap();
+        kit.write::<StreamsAppend>(append_of("streams/a", "other")).await.unwrap();
     };
     kit.write::<StreamsDelete>(DeleteStream { stream: "streams/a".into(), call: None }).await.unwrap();
-    kit.write::<StreamsCreate>(plain("streams/a")).await.unwrap();
+    kit.write::<StreamsCreate>(create_of("streams/a")).await.unwrap();
     let (gone, ()) = tokio::join!(wait(0, None), replace);
     assert_eq!(gone.unwrap_err().code, Code::NotFound);
     assert_eq!(wait(0, Some(page.id)).await.unwrap_err().code, Code::NotFound);
@@ -664,9 +640,9 @@ async fn a_waiting_caller_is_notified() {
 #[tokio::test]
 async fn a_large_stream_leaves_in_slices_over_a_restart() {
     let mut kit = Kit::new();
-    kit.write::<StreamsCreate>(plain("streams/large")).await.unwrap();
+    kit.write::<StreamsCreate>(create_of("streams/large")).await.unwrap();
     for _ in 0..12 {
-        kit.write::<StreamsAppend>(text("streams/large", &"x".repeat(300_000))).await.unwrap();
+        kit.write::<StreamsAppend>(append_of("streams/large", &"x".repeat(300_000))).await.unwrap();
     }
     kit.write::<StreamsDelete>(DeleteStream { stream: "streams/large".into(), call: None }).await.unwrap();
     kit.tick().await;
@@ -684,9 +660,9 @@ async fn a_large_stream_leaves_in_slices_over_a_restart() {
 #[tokio::test]
 async fn a_page_has_as_many_bytes_as_are_asked_for() {
     let kit = Kit::new();
-    kit.write::<StreamsCreate>(plain("streams/a")).await.unwrap();
+    kit.write::<StreamsCreate>(create_of("streams/a")).await.unwrap();
     for _ in 0..5 {
-        kit.write::<StreamsAppend>(text("streams/a", "123456789")).await.unwrap();
+        kit.write::<StreamsAppend>(append_of("streams/a", "123456789")).await.unwrap();
     }
     for (max_bytes, entries) in [(0, 1), (17, 1), (18, 2), (44, 4), (u32::MAX, 5)] {
         let args = ReadStream { stream: "streams/a".into(), max_bytes, ..ReadStream::default() };
@@ -698,8 +674,9 @@ async fn a_page_has_as_many_bytes_as_are_asked_for() {
 #[tokio::test]
 async fn an_overtaken_call_is_refused() {
     let kit = Kit::new();
-    kit.write::<StreamsCreate>(plain("streams/a")).await.unwrap();
-    let call = |number| AppendStream { call: Some(CallMark { slot: "s".into(), number }), ..text("streams/a", "x") };
+    kit.write::<StreamsCreate>(create_of("streams/a")).await.unwrap();
+    let call =
+        |number| AppendStream { call: Some(CallMark { slot: "s".into(), number }), ..append_of("streams/a", "x") };
     kit.write::<StreamsAppend>(call(2)).await.unwrap();
     assert_eq!(kit.write::<StreamsAppend>(call(1)).await.unwrap_err().code, Code::Conflict);
     let page = kit.read_stream(ReadStream { stream: "streams/a".into(), ..ReadStream::default() }).await.unwrap();
@@ -709,15 +686,15 @@ async fn an_overtaken_call_is_refused() {
 #[tokio::test]
 async fn what_cannot_be_stored_is_refused() {
     let kit = Kit::new();
-    kit.write::<StreamsCreate>(plain("streams/a")).await.unwrap();
+    kit.write::<StreamsCreate>(create_of("streams/a")).await.unwrap();
     let messages = Payload::Messages(vec![RawValue::from_string("1".into()).unwrap()]);
     for (bad, at) in [
-        (text("agents/orchestrator/a", "x"), "/stream"),
-        (text("streams/", "x"), "/stream"),
-        (text("streams/a", ""), "/payload"),
-        (AppendStream { payload: None, ..text("streams/a", "") }, "/payload"),
-        (AppendStream { payload: Some(messages), ..text("streams/a", "") }, "/payload"),
-        (text("streams/a", &"x".repeat((1 << 20) + 1)), "/payload"),
+        (append_of("agents/orchestrator/a", "x"), "/stream"),
+        (append_of("streams/", "x"), "/stream"),
+        (append_of("streams/a", ""), "/payload"),
+        (AppendStream { payload: None, ..append_of("streams/a", "") }, "/payload"),
+        (AppendStream { payload: Some(messages), ..append_of("streams/a", "") }, "/payload"),
+        (append_of("streams/a", &"x".repeat((1 << 20) + 1)), "/payload"),
     ] {
         let error = kit.write::<StreamsAppend>(bad).await.unwrap_err();
         assert_eq!(error.at.as_deref(), Some(at), "{error}");
@@ -725,7 +702,7 @@ async fn what_cannot_be_stored_is_refused() {
     let json = CreateStream {
         content_type: Some("application/json".into()),
         body: Some(Octets(b"{".to_vec())),
-        ..plain("streams/b")
+        ..create_of("streams/b")
     };
     assert_eq!(kit.write::<StreamsCreate>(json).await.unwrap_err().code, Code::Invalid);
 }

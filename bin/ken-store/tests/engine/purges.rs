@@ -15,14 +15,11 @@ fn of(id: &str) -> OwnedSession {
 
 async fn put(kit: &Kit, title: &str, content: &str, turn: Option<&str>) {
     let args = PutKnowledge {
-        title: title.into(),
-        content: content.into(),
-        tags: Vec::new(),
         actor_id: Some("a".into()),
-        conversation_id: None,
         source: "agent".into(),
         created_by: "agent".into(),
         turn: turn.map(sub),
+        ..entry(title, content)
     };
     kit.write::<KnowledgePut>(args).await.unwrap();
 }

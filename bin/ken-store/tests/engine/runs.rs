@@ -328,13 +328,12 @@ async fn changes_are_published_in_the_system_stream() {
 
 #[tokio::test]
 async fn the_systems_own_stream_keeps_seven_days() {
-    const DAY: i64 = 24 * 3_600_000;
     let kit = Kit::new();
     kit.session("tui-1", "a").await;
     kit.session("tui-2", "a").await;
-    kit.turn_clock(5 * DAY).await;
+    kit.turn_clock(5 * DAY_MS).await;
     kit.session("tui-3", "a").await;
-    kit.turn_clock(3 * DAY).await;
+    kit.turn_clock(3 * DAY_MS).await;
     let read_from = |offset| kit.read_stream(ReadStream { stream: "system".into(), ..read("", offset, 0) });
     let page = read_from(Offset::Start).await.unwrap();
     assert_eq!((page.start, page.next, page.entries.len()), (2, 3, 1));

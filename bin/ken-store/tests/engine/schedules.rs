@@ -83,15 +83,7 @@ impl Kit {
     /// Fills the queue of the session that a run is going to have.
     async fn fill_session_of(&self, run: &ScheduleRun) {
         for number in 0..WAITING_PROMPTS {
-            let admit = Admit {
-                instance: run.session_id.clone(),
-                submission_id: sub(&format!("fill-{}-{number}", run.run_id)),
-                message: "x".into(),
-                images: Vec::new(),
-                blobs: Vec::new(),
-                policy: Policy::Queue,
-                model: None,
-            };
+            let admit = admit_of(&run.session_id, &format!("fill-{}-{number}", run.run_id));
             self.write::<SubmissionsAdmit>(admit).await.unwrap();
         }
     }
@@ -208,20 +200,8 @@ async fn old_runs_are_deleted_with_their_conversations() {
 #[tokio::test]
 async fn a_schedule_that_is_stored_disabled_never_fires() {
     let kit = Kit::new();
-    let next = Some(NextSlot { slot: 1, fire: 1 });
-    let put = |enabled, expect| PutSchedule {
-        id: "id-s".into(),
-        slug: "s".into(),
-        owner: None,
-        settings: settings(),
-        prompt: "Report.".into(),
-        payload: None,
-        enabled,
-        progress: Progress { anchor: 0, mark: 0, next },
-        chat_is_configured: false,
-        expect,
-        turn: None,
-    };
+    let progress = Progress { anchor: 0, mark: 0, next: Some(NextSlot { slot: 1, fire: 1 }) };
+    let put = |enabled, expect| PutSchedule { enabled, expect, progress, ..put_of("s", settings()) };
     let advanced = async || {
         let advance = Advance { now: 10, fires: Vec::new(), timed_out: Vec::new(), due_until: Some(10) };
         kit.write::<SchedulesAdvance>(advance).await.unwrap()

@@ -17,15 +17,12 @@ fn failure(url: &str, why: &str) -> String {
     let state = tempfile::tempdir().unwrap();
     let backend = Postgres::open(url, state.path()).unwrap();
     let store = Store::start(backend, Arc::new(SystemClock::default())).unwrap();
-    let until = Instant::now() + Duration::from_secs(20);
-    loop {
-        let failure = store.failure().unwrap_or_default();
-        if failure.contains(why) {
-            return failure;
-        }
-        assert!(Instant::now() < until, "{url}: {failure:?} is not {why:?}");
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    let mut failure = String::new();
+    ken_tests::until(&format!("{url}: {why}"), || {
+        failure = store.failure().unwrap_or_default();
+        failure.contains(why)
+    });
+    failure
 }
 
 #[test]

@@ -105,8 +105,7 @@ async fn bad_names_change_nothing() {
 async fn the_title_is_the_first_visible_prompt() {
     let kit = Kit::new();
     kit.session("tui-1", "a").await;
-    let action = Action::Prompt { submission_id: sub("s0"), policy: Policy::Queue };
-    let mut preflight = kit.accept_of("a", "preflight report", Target::Selector("tui-1".into()), action);
+    let mut preflight = kit.accept_of("a", "preflight report", Target::Selector("tui-1".into()), queued("s0"));
     preflight.event.context = Some(serde_json::json!({"workflow": "tui.startup-preflight"}));
     kit.write::<ChatAccept>(preflight).await.unwrap();
     kit.prompt_with("tui-1", "s1", "Do  the\ntests pass?", Policy::Queue).await;
@@ -219,9 +218,8 @@ async fn a_cursor_of_another_list_and_a_bad_limit_are_invalid() {
 async fn refused_events_are_kept_and_repeat_their_refusal() {
     let kit = Kit::new();
     kit.session("tui-1", "b").await;
-    let action = || Action::Prompt { submission_id: sub("s1"), policy: Policy::Queue };
     for (selector, code) in [("tui-9", Code::NotFound), ("tui-1", Code::Forbidden)] {
-        let accept = kit.accept_of("a", "hello", Target::Selector(selector.into()), action());
+        let accept = kit.accept_of("a", "hello", Target::Selector(selector.into()), queued("s1"));
         let first = kit.write::<ChatAccept>(accept.clone()).await.unwrap();
         assert_eq!(first.refused.as_ref().map(|error| error.code), Some(code));
         assert!(first.session.is_none() && first.submission.is_none());
@@ -236,8 +234,7 @@ async fn refused_events_are_kept_and_repeat_their_refusal() {
 #[tokio::test]
 async fn an_event_known_answers_as_before_and_does_nothing_twice() {
     let kit = Kit::new();
-    let action = Action::Prompt { submission_id: sub("s1"), policy: Policy::Queue };
-    let accept = kit.accept_of("a", "hello", Target::Fresh(fresh("tui-1")), action);
+    let accept = kit.accept_of("a", "hello", Target::Fresh(fresh("tui-1")), queued("s1"));
     let first = kit.write::<ChatAccept>(accept.clone()).await.unwrap();
     assert!(first.session.as_ref().unwrap().created);
     kit.claims(1, 8).await;
@@ -265,16 +262,7 @@ async fn targets_choose_the_session_that_they_say() {
     let active = find(Target::Active(fresh("connector-1"))).await.session.unwrap();
     assert_eq!((active.id.as_str(), active.created), ("connector-1", true));
     // An instance that got a prompt before it was a session becomes a session and keeps its stream.
-    let admit = Admit {
-        instance: "web-raw".into(),
-        submission_id: sub("raw"),
-        message: "hi".into(),
-        images: Vec::new(),
-        blobs: Vec::new(),
-        policy: Policy::Queue,
-        model: None,
-    };
-    kit.write::<SubmissionsAdmit>(admit).await.unwrap();
+    kit.write::<SubmissionsAdmit>(admit_of("web-raw", "raw")).await.unwrap();
     let claim = kit.claim_one(1).await;
     kit.finish(&claim.lease, 0, "hello").await.unwrap();
     assert!(find(Target::SelectorOrNew(fresh("web-raw"))).await.session.unwrap().created);
@@ -334,8 +322,7 @@ async fn sessions_are_found_by_what_was_said_in_them() {
     kit.talk("tui-1", "s2", "And tomorrow?", "One hour later.").await;
     kit.turn_clock(1).await;
     kit.talk("tui-2", "s3", "Which harbour is open?", "The old one.").await;
-    let action = Action::Prompt { submission_id: sub("s4"), policy: Policy::Queue };
-    let by_another = kit.accept_of("b", "My harbour?", Target::Selector("tui-3".into()), action);
+    let by_another = kit.accept_of("b", "My harbour?", Target::Selector("tui-3".into()), queued("s4"));
     kit.write::<ChatAccept>(by_another).await.unwrap();
     let claim = kit.claim_one(1).await;
     kit.finish(&claim.lease, 0, "No.").await.unwrap();
@@ -474,14 +461,11 @@ async fn remembered(kit: &Kit, session: &str) -> (Vec<String>, Vec<String>) {
 
 async fn learn(kit: &Kit, title: &str, source: &str, turn: Option<&str>) -> Result<KnowledgeRecord, ken_types::Error> {
     let args = PutKnowledge {
-        title: title.into(),
-        content: "A harbour.".into(),
-        tags: Vec::new(),
         actor_id: Some("a".into()),
-        conversation_id: None,
         source: source.into(),
         created_by: turn.map_or_else(|| "test".into(), |turn| format!("orchestrator:{turn}")),
         turn: turn.map(sub),
+        ..entry(title, "A harbour.")
     };
     kit.write::<KnowledgePut>(args).await
 }

@@ -184,13 +184,9 @@ async fn cancel_stops_the_running_or_the_named_one() {
 async fn admit_prompts_an_instance_or_the_session_of_that_id() {
     let kit = ready().await;
     let admit = |instance: &str, id: &str, policy| Admit {
-        instance: instance.into(),
-        submission_id: sub(id),
-        message: "hello".into(),
         images: vec![Image { kind: "image".into(), data: "AA==".into(), mime_type: "image/png".into() }],
-        blobs: Vec::new(),
         policy,
-        model: None,
+        ..admit_of(instance, id)
     };
     let first = kit.write::<SubmissionsAdmit>(admit("raw/ä", "r1", Policy::Queue)).await.unwrap();
     let expected = Admission { submission_id: sub("r1"), offset: Offset::Start };
@@ -340,8 +336,7 @@ async fn the_time_of_overlapping_approvals_is_left_out_once() {
 async fn a_submission_id_cannot_be_used_for_another_event() {
     let kit = ready().await;
     kit.prompt("tui-1", "s1").await;
-    let action = Action::Prompt { submission_id: sub("s1"), policy: Policy::Queue };
-    let other = kit.accept_of("a", "other", Target::Selector("tui-1".into()), action);
+    let other = kit.accept_of("a", "other", Target::Selector("tui-1".into()), queued("s1"));
     assert_eq!(kit.write::<ChatAccept>(other).await.unwrap_err().code, Code::Conflict);
     assert_eq!(kit.claims(1, 8).await.claims.len(), 1);
 }

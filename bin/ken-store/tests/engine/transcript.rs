@@ -47,76 +47,43 @@ async fn activities_show_names_times_and_outcomes_and_nothing_else() {
     kit.prompt("tui-1", "s1").await;
     let lease = kit.claim_one(1).await.lease;
     let later = "2027-02-03T04:05:08.789Z";
-    let events = vec![
-        event("s1", 0, "operation_start", json!({"operationKind": "prompt", "operationId": "op_1"})),
-        event("s1", 1, "thinking_start", json!({})),
-        event("s1", 2, "thinking_delta", json!({"delta": "hm"})),
-        event_at("s1", 3, "thinking_end", json!({"content": "h".repeat(600)}), later),
-        event(
-            "s1",
-            4,
-            "tool_start",
-            json!({"toolName": "run_tests", "toolCallId": "call_1", "args": {"secret": "planted"}}),
-        ),
-        event("s1", 5, "tool_start", json!({"toolName": "read", "toolCallId": "call_2", "args": {}})),
-        event(
-            "s1",
-            6,
+    let text = |text: &str| json!({"role": "assistant", "content": [{"type": "text", "text": text}]});
+    let events = [
+        ("operation_start", json!({"operationKind": "prompt", "operationId": "op_1"})),
+        ("thinking_start", json!({})),
+        ("thinking_delta", json!({"delta": "hm"})),
+        ("thinking_end", json!({"content": "h".repeat(600)})),
+        ("tool_start", json!({"toolName": "run_tests", "toolCallId": "call_1", "args": {"secret": "planted"}})),
+        ("tool_start", json!({"toolName": "read", "toolCallId": "call_2", "args": {}})),
+        (
             "tool",
-            json!({"toolName": "read", "toolCallId": "call_2", "isError": true, "result": {"content": [{"type": "text", "text": "planted"}]}, "durationMs": 5}),
+            json!({"toolName": "read", "toolCallId": "call_2", "isError": true, "durationMs": 5,
+            "result": {"content": [{"type": "text", "text": "planted"}]}}),
         ),
-        event(
-            "s1",
-            7,
+        (
             "tool",
-            json!({"toolName": "run_tests", "toolCallId": "call_1", "isError": false, "result": {"content": []}, "durationMs": 1710}),
+            json!({"toolName": "run_tests", "toolCallId": "call_1", "isError": false, "durationMs": 1710,
+            "result": {"content": []}}),
         ),
-        event("s1", 8, "tool_start", json!({"toolName": "task", "toolCallId": "call_3", "args": {}})),
-        event(
-            "s1",
-            9,
-            "task_start",
-            json!({"taskId": "t1", "agent": "researcher", "taskName": "researcher", "prompt": "planted"}),
-        ),
-        event(
-            "s1",
-            10,
-            "tool_start",
-            json!({"toolName": "web", "toolCallId": "w1", "args": {}, "parentSession": "default"}),
-        ),
-        event(
-            "s1",
-            11,
-            "message_end",
-            json!({"message": {"role": "assistant", "content": [{"type": "text", "text": "planted"}]}, "parentSession": "default"}),
-        ),
-        event("s1", 12, "log", json!({"level": "warn", "message": "slow"})),
-        event(
-            "s1",
-            13,
-            "message_end",
-            json!({"message": {"role": "toolResult", "content": [{"type": "text", "text": "planted"}]}}),
-        ),
-        text_delta("s1", 14, "Here."),
-        text_delta("s1", 15, " "),
+        ("tool_start", json!({"toolName": "task", "toolCallId": "call_3", "args": {}})),
+        ("task_start", json!({"taskId": "t1", "agent": "researcher", "taskName": "researcher", "prompt": "planted"})),
+        ("tool_start", json!({"toolName": "web", "toolCallId": "w1", "args": {}, "parentSession": "default"})),
+        ("message_end", json!({"message": text("planted"), "parentSession": "default"})),
+        ("log", json!({"level": "warn", "message": "slow"})),
+        ("message_end", json!({"message": {"role": "toolResult", "content": [{"type": "text", "text": "planted"}]}})),
+        ("message_end", json!({"message": text("Here.")})),
+        ("message_end", json!({"message": text(" ")})),
     ];
-    kit.add_events(&lease, 0, events).await.unwrap();
+    let events = (0..).zip(events).map(|(index, (kind, fields))| {
+        event_at("s1", index, kind, fields, if kind == "thinking_end" { later } else { START })
+    });
+    kit.add_events(&lease, 0, events.collect()).await.unwrap();
     let running = page(&kit, 50, None).await.unwrap();
     let exchange = &running["exchanges"][0];
     assert_eq!(exchange["status"], "running");
     let list = |exchange: &Value| -> Vec<String> {
-        let activities = exchange["activities"].as_array().unwrap();
-        activities
-            .iter()
-            .map(|one| {
-                format!(
-                    "{} {} {}",
-                    one["id"].as_str().unwrap(),
-                    one["name"].as_str().unwrap(),
-                    one["status"].as_str().unwrap()
-                )
-            })
-            .collect()
+        let show = |one: &Value| ["id", "name", "status"].map(|field| one[field].as_str().unwrap()).join(" ");
+        exchange["activities"].as_array().unwrap().iter().map(show).collect()
     };
     assert_eq!(
         list(exchange),
@@ -153,8 +120,7 @@ async fn activities_show_names_times_and_outcomes_and_nothing_else() {
 #[tokio::test]
 async fn queued_failed_and_internal_prompts_and_commands() {
     let kit = ready().await;
-    let action = Action::Prompt { submission_id: sub("s1"), policy: Policy::Queue };
-    let mut preflight = kit.accept_of("a", "planted", Target::Selector("tui-1".into()), action);
+    let mut preflight = kit.accept_of("a", "planted", Target::Selector("tui-1".into()), queued("s1"));
     preflight.event.context = Some(json!({"workflow": "tui.startup-preflight"}));
     kit.write::<ChatAccept>(preflight).await.unwrap();
     kit.prompt("tui-1", "s2").await;

@@ -2,11 +2,11 @@
 
 use ken_store::transfer::{to_postgres, to_sqlite};
 use ken_types::ops::store::*;
-use ken_types::ops::streams::{StreamsAppend, StreamsCreate};
+use ken_types::ops::streams::{AppendStream, StreamsAppend, StreamsCreate};
 use ken_types::{Code, Offset};
 use serde_json::json;
 
-use crate::kit::{Kit, START, at, read, scope};
+use crate::kit::*;
 
 /// Runs a copy on a thread of its own, as the program does: it waits for the server.
 fn apart<T: Send>(copy: impl FnOnce() -> T + Send) -> T {
@@ -19,13 +19,12 @@ async fn fill(kit: &Kit) {
         kit.session(&id, "a").await;
         kit.talk(&id, &format!("s{number}"), &format!("Which valve {number} leaks?"), "The red one.").await;
     }
-    let entry = json!({"title": "Depot", "content": "The depot is in Zone 7.", "source": "api", "tags": ["é", "ops"], "createdBy": "a"});
-    kit.write::<KnowledgePut>(serde_json::from_value(entry).unwrap()).await.unwrap();
-    let stream = json!({"stream": "streams/x", "content_type": "text/plain"});
-    kit.write::<StreamsCreate>(serde_json::from_value(stream).unwrap()).await.unwrap();
+    let tags = vec!["é".into(), "ops".into()];
+    kit.write::<KnowledgePut>(PutKnowledge { tags, ..entry("Depot", "The depot is in Zone 7.") }).await.unwrap();
+    kit.write::<StreamsCreate>(create_of("streams/x")).await.unwrap();
     for number in 0..50 {
-        let append = json!({"stream": "streams/x", "content_type": "text/plain", "payload": {"bytes": {"text": "xyz"}}, "close": number == 49});
-        kit.write::<StreamsAppend>(serde_json::from_value(append).unwrap()).await.unwrap();
+        let append = AppendStream { close: number == 49, ..append_of("streams/x", "xyz") };
+        kit.write::<StreamsAppend>(append).await.unwrap();
     }
     // One turn is running, one waits.
     kit.prompt("tui-1", "open").await;

@@ -10,8 +10,8 @@ use crate::tables::sqlite::Sqlite;
 /// A database that notes what is asked of it, and whose commits can fail.
 struct Noted {
     database: Box<dyn tables::Writer>,
-    calls: Arc<Mutex<Vec<&'static str>>>,
-    failure: Arc<Mutex<Option<Error>>>,
+    calls: Calls,
+    failure: Failure,
 }
 
 impl Noted {
@@ -73,12 +73,28 @@ impl tables::Writer for Noted {
     }
 }
 
+/// A file whose writer is noted.
+struct NotedFile(Sqlite, Calls, Failure);
+
+type Calls = Arc<Mutex<Vec<&'static str>>>;
+type Failure = Arc<Mutex<Option<Error>>>;
+
+impl Backend for NotedFile {
+    fn writer(&mut self) -> Result<Box<dyn tables::Writer>, Error> {
+        Ok(Box::new(Noted { database: self.0.writer()?, calls: self.1.clone(), failure: self.2.clone() }))
+    }
+
+    fn reader(&mut self) -> Result<Box<dyn tables::Reader>, Error> {
+        self.0.reader()
+    }
+}
+
 /// A batch writer for which nothing is due.
 struct Kit {
     writer: BatchWriter,
     clock: Arc<ManualClock>,
-    calls: Arc<Mutex<Vec<&'static str>>>,
-    failure: Arc<Mutex<Option<Error>>>,
+    calls: Calls,
+    failure: Failure,
     /// The names of the jobs that were run.
     ran: Arc<Mutex<Vec<&'static str>>>,
     _dir: tempfile::TempDir,
@@ -91,19 +107,19 @@ impl Kit {
     fn new() -> Kit {
         let dir = tempfile::tempdir().unwrap();
         let clock = Arc::new(ManualClock::at(Timestamp::from_millis(NOW)));
-        let backend = Sqlite::open(&dir.path().join("ken.db")).unwrap();
+        let (calls, failure) = (Calls::default(), Failure::default());
+        let file = Sqlite::open(&dir.path().join("ken.db")).unwrap();
+        let backend = NotedFile(file, calls.clone(), failure.clone());
         let queue = Arc::new(Queue::new("write", QUEUE));
         let mut writer =
             BatchWriter::new(Box::new(backend), clock.clone(), Arc::default(), queue, Arc::default()).unwrap();
         (writer.schedule_runs, writer.background_at, writer.idle_at) = (false, NEVER, NEVER);
-        let (calls, failure) = (Arc::default(), Arc::default());
         let mut kit = Kit { writer, clock, calls, failure, ran: Arc::default(), _dir: dir };
         // The first transaction of a database writes more than its own change.
         kit.run([kit.job("first", true, 0, true)]);
         kit.writer.idle_at = NEVER;
-        let database = std::mem::replace(&mut kit.writer.database, Box::new(Nowhere));
-        kit.writer.database = Box::new(Noted { database, calls: kit.calls.clone(), failure: kit.failure.clone() });
-        kit.ran.lock().unwrap().clear();
+        kit.calls();
+        kit.ran();
         kit
     }
 
@@ -155,40 +171,6 @@ impl Kit {
 
     fn fail_with(&self, error: Option<Error>) {
         *self.failure.lock().unwrap() = error;
-    }
-}
-
-/// Stands for the database while it is being wrapped.
-struct Nowhere;
-
-impl tables::Writer for Nowhere {
-    fn tables(&self) -> &dyn Tables {
-        unreachable!()
-    }
-    fn begin(&mut self) -> Result<Begun, Error> {
-        unreachable!()
-    }
-    fn savepoint(&mut self) -> Result<(), Error> {
-        unreachable!()
-    }
-    fn release(&mut self) -> Result<(), Error> {
-        unreachable!()
-    }
-    fn rollback_to_savepoint(&mut self) -> Result<(), Error> {
-        unreachable!()
-    }
-    fn commit(&mut self) -> Result<(), Error> {
-        unreachable!()
-    }
-    fn rollback(&mut self) {}
-    fn is_open(&self) -> bool {
-        false
-    }
-    fn run_idle(&mut self) -> Result<bool, Error> {
-        Ok(false)
-    }
-    fn probe(&mut self) -> Result<(), Error> {
-        unreachable!()
     }
 }
 

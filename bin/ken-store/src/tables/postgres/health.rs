@@ -4,7 +4,6 @@ use ken_types::Error;
 use ken_types::ops::hosts::ServerHealth;
 
 use super::Database;
-use crate::tables::columns::count;
 use crate::tables::sql::{Row, first, params, unique};
 
 /// A standby has no log of its own to compare with. What other roles do is seen by members of pg_monitor only.
@@ -25,7 +24,7 @@ const OLDEST: &str = "SELECT (extract(epoch FROM clock_timestamp() - begun) * 10
 
 pub(super) fn read(database: &Database) -> Result<ServerHealth, Error> {
     let mut health = unique(database, STANDBYS, params![], standbys)?;
-    let dead = |row: &dyn Row| Ok((row.get("name")?, count(row, "live")?, count(row, "dead")?));
+    let dead = |row: &dyn Row| Ok((row.get("name")?, row.get("live")?, row.get("dead")?));
     if let Some(found) = first(database, DEAD_ROWS, params![], dead)? {
         (health.table, health.live_rows, health.dead_rows) = found;
     }
@@ -39,7 +38,7 @@ pub(super) fn read(database: &Database) -> Result<ServerHealth, Error> {
 fn standbys(row: &dyn Row) -> Result<ServerHealth, Error> {
     let behind: Option<i64> = row.get("behind")?;
     Ok(ServerHealth {
-        standbys: count(row, "standbys")?,
+        standbys: row.get("standbys")?,
         synchronous: row.get("synchronous")?,
         behind_bytes: behind.map(|bytes| u64::try_from(bytes).unwrap_or_default()),
         ..ServerHealth::default()

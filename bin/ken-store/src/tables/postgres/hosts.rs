@@ -28,7 +28,6 @@ use ken_types::{Error, Timestamp, hex};
 use super::fault::lost_place;
 use super::session::{Session, WRITE};
 use super::{Database, health};
-use crate::tables::columns::{count, time};
 use crate::tables::sql::{Row, Sql, all, first, params};
 use crate::tables::{AbsentHost, HOST_LEASE_MS, HostTable, OtherHost, Tended};
 
@@ -45,13 +44,13 @@ const INODE_FILE: &str = "host.inode";
 
 #[derive(Debug, Clone)]
 pub(super) struct Host {
-    id: Arc<str>,
+    pub(super) id: Arc<str>,
     /// The name of the machine, for people.
     name: String,
     /// The number of this activity. It is set while this host works, as far as it knows.
     epoch: Option<i64>,
     /// The number of the last transaction that was begun.
-    batch: i64,
+    pub(super) batch: i64,
     /// The file with the id, which is locked: two processes of one home would take the place from each other for ever.
     _lock: Arc<File>,
     /// Whether the activity of another process with the id of this host may be ended: it was an earlier one of this home. It may not if this
@@ -99,17 +98,8 @@ impl Host {
         Ok(Host { id, name, epoch: None, batch: 0, _lock, owns_id, unnoted })
     }
 
-    pub(super) fn id(&self) -> Arc<str> {
-        self.id.clone()
-    }
-
     pub(super) fn is_active(&self) -> bool {
         self.epoch.is_some()
-    }
-
-    /// The number of the last transaction that was begun.
-    pub(super) fn batch(&self) -> i64 {
-        self.batch
     }
 
     /// Begins to work, if this host does not. Returns the time of the server if it had not. Fails if another process has its id.
@@ -167,7 +157,7 @@ impl Host {
              RETURNING epoch, batch, renewed_at"
         );
         let joined = session.first(&sql, params![&*self.id, self.name, VERSION], |row| {
-            Ok(Joined { epoch: row.get("epoch")?, batch: row.get("batch")?, at: time(row, "renewed_at")? })
+            Ok(Joined { epoch: row.get("epoch")?, batch: row.get("batch")?, at: row.get("renewed_at")? })
         })?;
         joined.ok_or_else(|| Error::internal("a host could not be stored"))
     }
@@ -201,7 +191,7 @@ impl Host {
              FROM own"
         );
         let tended =
-            session.first(&sql, params![&*self.id, self.epoch], |row| Ok((tended(row)?, time(row, "renewed_at")?)))?;
+            session.first(&sql, params![&*self.id, self.epoch], |row| Ok((tended(row)?, row.get("renewed_at")?)))?;
         tended.ok_or_else(|| self.lose_place(session))
     }
 
@@ -240,7 +230,7 @@ fn tended(row: &dyn Row) -> Result<Tended, Error> {
     let others: Option<String> = row.get("others")?;
     Ok(Tended {
         has_duties: row.get("leads")?,
-        are_duties_free: count(row, "leaders")? == 0,
+        are_duties_free: row.get::<u64>("leaders")? == 0,
         others: others.unwrap_or_default().split(',').filter_map(other).collect(),
     })
 }
@@ -261,7 +251,7 @@ impl HostTable for Database {
         );
         let mut server_time = None;
         let hosts = all(self, &sql, params![], |row| {
-            let now = time(row, "now")?;
+            let now = row.get("now")?;
             server_time = Some(now);
             self.record(row, now)
         })?;
@@ -296,7 +286,7 @@ impl HostTable for Database {
                AND (active = 0 OR renewed_at <= {NOW} - {HOST_LEASE_MS})"
         );
         first(self, &sql, params![stream], |row| {
-            Ok(AbsentHost { name: row.get("name")?, seen_at: time(row, "renewed_at")? })
+            Ok(AbsentHost { name: row.get("name")?, seen_at: row.get("renewed_at")? })
         })
     }
 
@@ -332,19 +322,19 @@ impl HostTable for Database {
         let sql = "SELECT id, lease FROM submissions WHERE live = 1 AND open = 0 AND state <> 'queued'
                    AND NOT EXISTS (SELECT 1 FROM hosts WHERE host = holder AND active = 1)";
         all(self, sql, params![], |row| {
-            Ok(Lease { submission_id: SubmissionId(row.get("id")?), number: count(row, "lease")? })
+            Ok(Lease { submission_id: SubmissionId(row.get("id")?), number: row.get("lease")? })
         })
     }
 }
 
 impl Database {
     fn record(&self, row: &dyn Row, now: Timestamp) -> Result<HostRecord, Error> {
-        let (id, seen_at): (String, Timestamp) = (row.get("host")?, time(row, "renewed_at")?);
+        let (id, seen_at): (String, Timestamp) = (row.get("host")?, row.get("renewed_at")?);
         let is_active = row.get("active")? && now.millis() - seen_at.millis() < HOST_LEASE_MS;
         let state = if is_active { HostState::Active } else { HostState::Away };
         let here = *id == *self.host;
         let has_duties = is_active && row.get("leads")?;
-        let waiting = if is_active || self.shares_folders { 0 } else { count(row, "bound")? };
+        let waiting = if is_active || self.shares_folders { 0 } else { row.get("bound")? };
         let (name, version) = (row.get("name")?, row.get("version")?);
         Ok(HostRecord { id, name, version, state, has_duties, seen_at, waiting, here })
     }

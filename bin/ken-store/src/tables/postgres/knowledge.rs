@@ -6,9 +6,8 @@ use ken_types::Error;
 
 use super::Database;
 use crate::rules::terms::indexed;
-use crate::tables::columns::count;
 use crate::tables::sql::{Parameter, Sql, all, params};
-use crate::tables::{Index, KnowledgeTexts, Words};
+use crate::tables::{Index, KnowledgeTexts, Order, WordSearch, Words};
 
 /// The number of rows up to which the rows with a word are counted. A word that more rows contain is common: see `rules::search`.
 const MAX_COUNTED: u32 = 5_001;
@@ -42,13 +41,6 @@ fn words(scope_word: &str, texts: &[&str]) -> Vec<String> {
     words.into_iter().collect()
 }
 
-fn table(index: Index) -> (&'static str, &'static str) {
-    match index {
-        Index::Knowledge => ("knowledge_index", "entry"),
-        Index::Memory => ("memory_index", "submission"),
-    }
-}
-
 /// Returns the condition that a row contains one of the scope words, if any are given, and of each word, or of any word, one of its stems. The
 /// parameters are an array for each.
 fn condition(words: usize, match_all: bool, is_scoped: bool) -> String {
@@ -68,21 +60,20 @@ impl Words for Database {
         self.execute(sql, params![key, heads, words(scope_word, &[title, tags, content])])
     }
 
-    fn unindex_knowledge(&self, after: i64, until: i64) -> Result<(), Error> {
-        self.execute("DELETE FROM knowledge_index WHERE entry > ?1 AND entry <= ?2", params![after, until])
-    }
-
-    fn unindex_exchange(&self, submission: i64) -> Result<(), Error> {
-        self.execute("DELETE FROM memory_index WHERE submission = ?1", params![submission])
-    }
-
     fn index_exchange(&self, submission: i64, scope_word: &str, prompt: &str, answer: &str) -> Result<(), Error> {
         let sql = "INSERT INTO memory_index (submission, words) VALUES (?1, ?2)";
         self.execute(sql, params![submission, words(scope_word, &[prompt, answer])])
     }
 
+    fn index_key(&self, index: Index) -> &'static str {
+        match index {
+            Index::Knowledge => "entry",
+            Index::Memory => "submission",
+        }
+    }
+
     fn document_frequencies(&self, index: Index, words: &[&[String]], _size: u64) -> Result<Vec<u64>, Error> {
-        let table = table(index).0;
+        let table = index.table();
         let counted = |number: usize| {
             format!(
                 "(SELECT count(*) FROM (SELECT 1 FROM {table} WHERE words && ?{number} LIMIT {MAX_COUNTED}) AS held)"
@@ -93,48 +84,26 @@ impl Words for Database {
         let sql = format!("SELECT unnest(ARRAY[{}]::bigint[]) AS holders", counts.join(", "));
         let words = cut_all(words);
         let words: Vec<&dyn Parameter> = words.iter().map(|stems| stems as &dyn Parameter).collect();
-        all(self, &sql, &words, |row| count(row, "holders"))
+        all(self, &sql, &words, |row| row.get("holders"))
     }
 
-    fn matching(
-        &self,
-        index: Index,
-        words: &[&[String]],
-        match_all: bool,
-        scope_words: Option<&[String]>,
-        max: u32,
-    ) -> Result<Vec<i64>, Error> {
-        if words.is_empty() {
-            return Ok(Vec::new());
-        }
-        let (table, key) = table(index);
-        let is_scoped = scope_words.is_some();
-        let condition = condition(words.len(), match_all, is_scoped);
+    fn search(&self, search: &WordSearch<'_>, order: Order, max: u64) -> Result<Vec<i64>, Error> {
+        let WordSearch { index, words, match_all, scope_words } = *search;
+        let (table, key) = (index.table(), self.index_key(index));
+        let condition = condition(words.len(), match_all, scope_words.is_some());
         let scopes: Option<Vec<String>> = scope_words.map(|words| words.iter().map(|word| scope_entry(word)).collect());
         let arrays: Vec<Vec<String>> = scopes.into_iter().chain(cut_all(words)).collect();
         let first = arrays.len() - words.len() + 1;
         // The words come with the rarest first, which counts most.
-        let held = |column: &str| {
-            let held = (first..=arrays.len()).map(|number| format!("({column} && ?{number}) DESC"));
-            held.collect::<Vec<_>>().join(", ")
+        let held = |column: &str| -> String {
+            (first..=arrays.len()).map(|number| format!("({column} && ?{number}) DESC, ")).collect()
         };
-        let best = || format!("{}, {}, {key} DESC", held("words"), held("heads"));
-        let search = |order: &str, max: i64| {
-            let sql =
-                format!("SELECT {key} FROM {table} WHERE {condition} ORDER BY {order} LIMIT ?{}", arrays.len() + 1);
-            let mut values: Vec<&dyn Parameter> = arrays.iter().map(|array| array as &dyn Parameter).collect();
-            values.push(&max);
-            all(self, &sql, &values, |row| row.get(0))
-        };
-        let newest = |max: i64| search(&format!("{key} DESC"), max);
-        match (index, is_scoped) {
-            (Index::Memory, _) => newest(max.into()),
-            (Index::Knowledge, false) => search(&best(), max.into()),
-            (Index::Knowledge, true) => {
-                let hits: Vec<i64> = newest(i64::from(max) + 1)?;
-                if hits.len() <= max as usize { Ok(hits) } else { search(&best(), max.into()) }
-            }
-        }
+        let best = if order == Order::Best { held("words") + &held("heads") } else { String::new() };
+        let limit = arrays.len() + 1;
+        let sql = format!("SELECT {key} FROM {table} WHERE {condition} ORDER BY {best}{key} DESC LIMIT ?{limit}");
+        let mut values: Vec<&dyn Parameter> = arrays.iter().map(|array| array as &dyn Parameter).collect();
+        values.push(&max);
+        all(self, &sql, &values, |row| row.get(0))
     }
 }
 

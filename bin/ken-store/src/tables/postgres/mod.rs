@@ -9,13 +9,10 @@ mod health;
 mod hosts;
 mod knowledge;
 mod listener;
-mod logs;
-mod outbox;
-mod public;
-mod purges;
 mod schema;
 mod server;
 mod session;
+mod streams;
 mod submissions;
 mod timeline;
 mod values;
@@ -27,13 +24,11 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use ken_types::Error;
-use serde_json::{Map, Value};
 use tokio::sync::mpsc::Sender;
 
 use crate::engine::clock::ServerClock;
-use crate::tables::columns::count;
-use crate::tables::sql::{Dialect, Parameters, Portion, See, Sql, params, unique};
-use crate::tables::{Backend, Begun, Hear, Reader, Tables, Tended, Writer};
+use crate::tables::sql::{Dialect, Parameters, See, Sql, unique};
+use crate::tables::{Backend, Begun, Hear, Purges, Reader, Tables, Tended, Writer};
 use hosts::Host;
 use listener::Announcement;
 use server::Server;
@@ -58,10 +53,10 @@ pub struct Postgres {
     host: Host,
     standing: Standing,
     clock: Arc<ServerClock>,
-    /// Whether other hosts are told of changes.
-    has_notices: bool,
-    /// Whether the folders of sessions are on all hosts.
-    shares_folders: bool,
+    /// Whether hosts tell each other of changes. Without this each looks once a second.
+    pub has_notices: bool,
+    /// Whether the folders of sessions are on all hosts, so that each can work there. Otherwise the host that has begun a session does.
+    pub shares_folders: bool,
     announcer: Option<Sender<Announcement>>,
     has_writer: bool,
 }
@@ -75,16 +70,6 @@ impl Postgres {
         let (host, clock) = (Host::of(state)?, Arc::default());
         let (has_notices, shares_folders) = (true, false);
         Ok(Postgres { server, host, standing, clock, has_notices, shares_folders, announcer: None, has_writer: false })
-    }
-
-    /// Sets whether hosts tell each other of changes. Without this each looks once a second.
-    pub fn set_notices(&mut self, are_on: bool) {
-        self.has_notices = are_on;
-    }
-
-    /// Sets whether the folders of sessions are on all hosts, so that each can work there. Otherwise the host that has begun a session does.
-    pub fn share_folders(&mut self, are_shared: bool) {
-        self.shares_folders = are_shared;
     }
 
     /// Returns the clock of the server, by which the clocks of the hosts need not agree.
@@ -110,9 +95,7 @@ impl Postgres {
         Err(Error::invalid("store.url", "KEN_STORE_URL and [store] url name different databases")
             .hint("remove one of them"))
     }
-}
 
-impl Postgres {
     /// Returns whether a URL has a password. Fails if it is none that the store can use.
     pub fn has_password(url: &str) -> Result<bool, Error> {
         Server::of(url).map(|server| server.config.get_password().is_some())
@@ -130,7 +113,7 @@ impl Postgres {
     }
 
     fn database(&self) -> Result<Database, Error> {
-        Database::new(self.server.clone(), self.host.id(), self.shares_folders)
+        Database::new(self.server.clone(), self.host.id.clone(), self.shares_folders)
     }
 }
 
@@ -157,7 +140,7 @@ impl Backend for Postgres {
 
     fn listen(&mut self, hear: Hear) -> Result<bool, Error> {
         if self.has_notices {
-            self.announcer = Some(listener::start(self.server.clone(), self.host.id(), hear)?);
+            self.announcer = Some(listener::start(self.server.clone(), self.host.id.clone(), hear)?);
         }
         Ok(self.has_notices)
     }
@@ -174,13 +157,9 @@ pub(crate) struct Database {
     shares_folders: bool,
 }
 
-impl Tables for Database {
-    fn sizes(&self) -> Result<Map<String, Value>, Error> {
-        let sql = "SELECT pg_database_size(current_database()) AS bytes";
-        let bytes = unique(self, sql, params![], |row| count(row, "bytes"))?;
-        Ok([("server_bytes".to_owned(), bytes.into())].into_iter().collect())
-    }
-}
+impl Purges for Database {}
+
+impl Tables for Database {}
 
 struct PostgresReader {
     database: Database,
@@ -217,7 +196,7 @@ impl PostgresWriter {
         let session = self.database.session.get_mut();
         let is_new = session.connect()?;
         if is_new {
-            schema::prepare(session, &self.host.id())?;
+            schema::prepare(session, &self.host.id)?;
         }
         // Kept until a transaction has begun: who has not been told of it would go on with what was true before.
         if let Some(now) = self.host.join(session)? {
@@ -347,7 +326,7 @@ impl Writer for PostgresWriter {
     }
 
     fn announce(&mut self, marks: Vec<u64>) {
-        let announcement = Announcement { batch: self.host.batch(), marks };
+        let announcement = Announcement { batch: self.host.batch, marks };
         if let Some(announcer) = &self.announcer {
             // What does not fit is found by looking.
             _ = announcer.try_send(announcement);
@@ -415,9 +394,9 @@ impl Sql for Database {
         unique(self, &format!("{sql} RETURNING {key}"), values, |row| row.get(0))
     }
 
-    fn query(&self, sql: &str, values: Parameters<'_>, portion: Portion, see: See<'_>) -> Result<bool, Error> {
+    fn query(&self, sql: &str, values: Parameters<'_>, portion: Option<u32>, see: See<'_>) -> Result<bool, Error> {
         let sql = numbered(sql);
-        let Portion::Rows(portion) = portion else {
+        let Some(portion) = portion else {
             let rows = self.session.borrow_mut().query(&sql, values)?;
             return see_all(&rows, see);
         };
@@ -428,8 +407,11 @@ impl Sql for Database {
         Dialect {
             json: "::json",
             position: "strpos",
+            begins: "starts_with(name, ?1)",
+            in_order: "",
+            of_model: "",
             sessions_of_exchanges: "(SELECT stream, max(submission) AS newest FROM exchanges
-                WHERE submission IN (SELECT value::bigint FROM json_array_elements_text(?1::json)) GROUP BY stream) AS t
+                WHERE submission IN (SELECT value::bigint FROM json_array_elements_text(?4::json)) GROUP BY stream) AS t
               JOIN sessions AS s ON s.stream = t.stream JOIN scopes ON scopes.scope = s.scope",
             hold_here: ", holder = current_setting('ken.host')",
             is_held_here: " AND holder = current_setting('ken.host')",

@@ -4,7 +4,6 @@ use ken_types::{Error, Timestamp};
 
 use super::Database;
 use crate::tables::Telemetry;
-use crate::tables::columns::rows;
 use crate::tables::sql::{Sql, params};
 
 impl Telemetry for Database {
@@ -19,6 +18,6 @@ impl Telemetry for Database {
             put_out AS (DELETE FROM outputs USING old WHERE outputs.submission = old.submission),
             found AS (DELETE FROM knowledge_uses USING old WHERE knowledge_uses.submission = old.submission)
             DELETE FROM telemetry USING old WHERE telemetry.submission = old.submission";
-        self.changed_rows(sql, params![before.millis(), rows(kept), rows(max)])
+        self.changed_rows(sql, params![before, kept, max])
     }
 }

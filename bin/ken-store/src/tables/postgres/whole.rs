@@ -5,7 +5,7 @@ use ken_types::Error;
 use super::Database;
 use crate::tables::sql::{Parameter, Sql, all, params};
 use crate::tables::whole::quoted;
-use crate::tables::{Cell, Index, Whole};
+use crate::tables::{Cell, Whole};
 
 impl Whole for Database {
     fn columns(&self, table: &str) -> Result<Vec<String>, Error> {
@@ -33,14 +33,6 @@ impl Whole for Database {
         }
         let sql = format!("INSERT INTO {table} ({}) VALUES {}", quoted(columns), tuples.join(", "));
         self.execute(&sql, &values)
-    }
-
-    fn indexed(&self, index: Index) -> Result<Vec<i64>, Error> {
-        let sql = match index {
-            Index::Knowledge => "SELECT entry FROM knowledge_index ORDER BY entry",
-            Index::Memory => "SELECT submission FROM memory_index ORDER BY submission",
-        };
-        all(self, sql, params![], |row| row.get(0))
     }
 
     fn continue_keys(&self) -> Result<(), Error> {

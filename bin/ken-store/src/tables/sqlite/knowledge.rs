@@ -4,29 +4,14 @@ use ken_types::Error;
 
 use super::Database;
 use crate::rules::terms::indexed;
-use crate::tables::columns::{count, to_json};
+use crate::tables::columns::to_json;
 use crate::tables::sql::{Sql, all, first, params};
-use crate::tables::{Index, KnowledgeTexts, Words};
+use crate::tables::{Index, KnowledgeTexts, Order, WordSearch, Words};
 
 /// The statement for a search of knowledge, ordered by the rank of FTS5. The rank of a single row already costs a count of all rows that
 /// contain each word of the expression, and the scope word of all people is in nearly every row.
 const RANKED: &str = "SELECT rowid, bm25(knowledge_index, 0.0, 4.0, 3.0, 1.0) AS rank FROM knowledge_index
                       WHERE knowledge_index MATCH ?1 ORDER BY rank LIMIT ?2";
-
-/// Returns the statement for a search ordered from new to old, and the columns that it searches. Memory is never ranked, because ranking
-/// reads every exchange that contains a word, and turns would become slower as more is said.
-fn newest_sql(index: Index) -> (&'static str, &'static str) {
-    match index {
-        Index::Knowledge => (
-            "SELECT rowid FROM knowledge_index WHERE knowledge_index MATCH ?1 ORDER BY rowid DESC LIMIT ?2",
-            "{title tags content}",
-        ),
-        Index::Memory => (
-            "SELECT rowid FROM memory_index WHERE memory_index MATCH ?1 ORDER BY rowid DESC LIMIT ?2",
-            "{prompt answer}",
-        ),
-    }
-}
 
 /// Returns an FTS5 expression that matches every stem of a word.
 fn any_stem(stems: &[String]) -> String {
@@ -43,18 +28,13 @@ impl Words for Database {
         self.execute(sql, values)
     }
 
-    fn unindex_knowledge(&self, after: i64, until: i64) -> Result<(), Error> {
-        let sql = "DELETE FROM knowledge_index WHERE rowid > ?1 AND rowid <= ?2";
-        self.execute(sql, params![after, until])
-    }
-
-    fn unindex_exchange(&self, submission: i64) -> Result<(), Error> {
-        self.execute("DELETE FROM memory_index WHERE rowid = ?1", params![submission])
-    }
-
     fn index_exchange(&self, submission: i64, scope_word: &str, prompt: &str, answer: &str) -> Result<(), Error> {
         let sql = "INSERT INTO memory_index (rowid, scope, prompt, answer) VALUES (?1, ?2, ?3, ?4)";
         self.execute(sql, params![submission, scope_word, indexed(prompt), indexed(answer)])
+    }
+
+    fn index_key(&self, _: Index) -> &'static str {
+        "rowid"
     }
 
     fn document_frequencies(&self, index: Index, words: &[&[String]], size: u64) -> Result<Vec<u64>, Error> {
@@ -68,7 +48,7 @@ impl Words for Database {
                            GROUP BY word.key";
                 let mut frequencies = vec![0; words.len()];
                 let found = all(self, sql, params![to_json(&words)?], |row| {
-                    Ok((count(row, "word")? as usize, count(row, "holders")?))
+                    Ok((row.get::<u64>("word")? as usize, row.get("holders")?))
                 })?;
                 for (word, frequency) in found {
                     if let Some(to) = frequencies.get_mut(word) {
@@ -85,42 +65,29 @@ impl Words for Database {
                              SELECT rowid FROM memory_index WHERE memory_index MATCH ?1 ORDER BY rowid DESC LIMIT 100
                            )";
                 let frequency = |stems: &&[String]| {
-                    let values = params![any_stem(stems), size.cast_signed()];
-                    Ok(first(self, sql, values, |row| count(row, "holders"))?.unwrap_or_default())
+                    let values = params![any_stem(stems), size];
+                    Ok(first(self, sql, values, |row| row.get("holders"))?.unwrap_or_default())
                 };
                 words.iter().map(frequency).collect()
             }
         }
     }
 
-    fn matching(
-        &self,
-        index: Index,
-        words: &[&[String]],
-        match_all: bool,
-        scope_words: Option<&[String]>,
-        max: u32,
-    ) -> Result<Vec<i64>, Error> {
-        if words.is_empty() {
-            return Ok(Vec::new());
-        }
-        let (sql, columns) = newest_sql(index);
-        let joined_by = if match_all { " AND " } else { " OR " };
+    fn search(&self, search: &WordSearch<'_>, order: Order, max: u64) -> Result<Vec<i64>, Error> {
+        let WordSearch { index, words, match_all, scope_words } = *search;
+        let columns = match index {
+            Index::Knowledge => "{title tags content}",
+            Index::Memory => "{prompt answer}",
+        };
         let words: Vec<String> = words.iter().map(|stems| any_stem(stems)).collect();
-        let words = format!("{columns} : ({})", words.join(joined_by));
+        let words = format!("{columns} : ({})", words.join(if match_all { " AND " } else { " OR " }));
         let expression = match scope_words {
             Some(scope_words) => format!("scope : ({}) AND {words}", scope_words.join(" OR ")),
             None => words,
         };
-        let newest = |max: i64| all(self, sql, params![expression, max], |row| row.get(0));
-        let ranked = || all(self, RANKED, params![expression, max], |row| row.get(0));
-        match (index, scope_words) {
-            (Index::Memory, _) => newest(max.into()),
-            (Index::Knowledge, None) => ranked(),
-            (Index::Knowledge, Some(_)) => {
-                let hits: Vec<i64> = newest(i64::from(max) + 1)?;
-                if hits.len() <= max as usize { Ok(hits) } else { ranked() }
-            }
-        }
+        let table = index.table();
+        let newest = format!("SELECT rowid FROM {table} WHERE {table} MATCH ?1 ORDER BY rowid DESC LIMIT ?2");
+        let sql = if order == Order::Best { RANKED } else { &newest };
+        all(self, sql, params![expression, max], |row| row.get(0))
     }
 }

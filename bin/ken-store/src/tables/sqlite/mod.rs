@@ -6,14 +6,12 @@ mod documents;
 mod fault;
 mod files;
 mod knowledge;
-mod logs;
 mod migrations;
 mod open;
-mod outbox;
 mod pages;
-mod public;
 mod purges;
 mod soundness;
+mod streams;
 mod submissions;
 mod whole;
 
@@ -21,16 +19,11 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 
 use ken_types::Error;
-use ken_types::id::SubmissionId;
-use ken_types::ops::hosts::{Hosts, ServerHealth};
-use ken_types::ops::store::Lease;
-use ken_types::ops::telemetry::RunHost;
 use rusqlite::types::{ToSqlOutput, ValueRef};
 use rusqlite::{CachedStatement, Connection, ToSql, params_from_iter};
-use serde_json::Map;
 
-use crate::tables::sql::{Column, Content, Dialect, Parameters, Portion, Row, See, Sql, Value, first, params, unique};
-use crate::tables::{AbsentHost, Backend, Begun, HostTable, OtherHost, Reader, Tables, Writer};
+use crate::tables::sql::{Column, Content, Dialect, Parameters, Row, See, Sql, Value, params, unique};
+use crate::tables::{Backend, Begun, HostTable, Reader, Tables, Writer};
 use checkpoints::Checkpoints;
 use files::{Acknowledged, Moved, OpenFiles};
 use open::{ChangeNumber, Opened};
@@ -97,20 +90,7 @@ impl Backend for Sqlite {
 /// The connection through which all tables are accessed.
 struct Database(Connection);
 
-impl Tables for Database {
-    fn sizes(&self) -> Result<Map<String, serde_json::Value>, Error> {
-        let mut sizes = Map::new();
-        for (name, sql) in [
-            ("database_pages", "PRAGMA page_count"),
-            ("free_pages", "PRAGMA freelist_count"),
-            ("page_bytes", "PRAGMA page_size"),
-        ] {
-            let size: Option<i64> = first(self, sql, params![], |row| row.get(0))?;
-            sizes.insert(name.into(), size.into());
-        }
-        Ok(sizes)
-    }
-}
+impl Tables for Database {}
 
 impl Reader for Database {
     fn read(&mut self, _: bool, work: &mut dyn FnMut(&dyn Tables) -> Result<(), Error>) -> Result<(), Error> {
@@ -242,7 +222,7 @@ impl Sql for Database {
         Ok(self.0.last_insert_rowid())
     }
 
-    fn query(&self, sql: &str, values: Parameters<'_>, _: Portion, see: See<'_>) -> Result<bool, Error> {
+    fn query(&self, sql: &str, values: Parameters<'_>, _: Option<u32>, see: See<'_>) -> Result<bool, Error> {
         let mut statement = self.0.prepare_cached(sql).map_err(fault::error)?;
         let mut rows = statement.query(bound(values)).map_err(fault::error)?;
         while let Some(row) = rows.next().map_err(fault::error)? {
@@ -257,9 +237,13 @@ impl Sql for Database {
         Dialect {
             json: "",
             position: "instr",
+            begins: "substr(name, 1, length(?1)) = ?1",
+            in_order: "CROSS",
+            // Without it, SQLite looks up each entry in the table of vectors, and reads all vectors for that.
+            of_model: "INDEXED BY vectors_by_model",
             // CROSS JOIN keeps SQLite from beginning with all sessions or all exchanges.
             sessions_of_exchanges: "(SELECT x.stream, max(x.submission) AS newest
-                FROM json_each(?1) AS found CROSS JOIN exchanges AS x ON x.submission = found.value GROUP BY x.stream) AS t
+                FROM json_each(?4) AS found CROSS JOIN exchanges AS x ON x.submission = found.value GROUP BY x.stream) AS t
               CROSS JOIN sessions AS s ON s.stream = t.stream CROSS JOIN scopes ON scopes.scope = s.scope",
             hold_here: "",
             is_held_here: "",
@@ -312,44 +296,4 @@ impl Row for rusqlite::Row<'_> {
     }
 }
 
-impl HostTable for Database {
-    fn hosts(&self) -> Result<Hosts, Error> {
-        Ok(Hosts::default())
-    }
-
-    fn remove_host(&self, _: &str) -> Result<(), Error> {
-        Ok(())
-    }
-
-    fn bound_to(&self, _: &str) -> Result<Vec<SubmissionId>, Error> {
-        Ok(Vec::new())
-    }
-
-    fn absent_home(&self, _: i64) -> Result<Option<AbsentHost>, Error> {
-        Ok(None)
-    }
-
-    fn host_of(&self, _: i64) -> Result<Option<RunHost>, Error> {
-        Ok(None)
-    }
-
-    fn copy_home(&self, _: i64, _: i64) -> Result<(), Error> {
-        Ok(())
-    }
-
-    fn has_duties(&self) -> Result<bool, Error> {
-        Ok(true)
-    }
-
-    fn expire_hosts(&self, _: &[OtherHost]) -> Result<(), Error> {
-        Ok(())
-    }
-
-    fn orphaned_leases(&self) -> Result<Vec<Lease>, Error> {
-        Ok(Vec::new())
-    }
-
-    fn server_health(&self) -> Result<Option<ServerHealth>, Error> {
-        Ok(None)
-    }
-}
+impl HostTable for Database {}

@@ -9,7 +9,6 @@ use ken_types::Error;
 
 use super::files::remove_damaged_logs;
 use super::{Database, pages};
-use crate::tables::columns::rows;
 use crate::tables::sql::{Sql, first, params};
 use crate::tables::{Merge, Purges};
 
@@ -48,7 +47,8 @@ impl Purges for Database {
     }
 
     fn scrub_pages(&self, after: i64, max: usize) -> Result<Option<i64>, Error> {
-        let free = free_leaves(self, &(after + 1..=after.saturating_add(rows(max))))?;
+        let until = after.saturating_add(i64::try_from(max).unwrap_or(i64::MAX));
+        let free = free_leaves(self, &(after + 1..=until))?;
         let sql = "SELECT pgno, data FROM sqlite_dbpage WHERE pgno = ?1";
         let mut last = after;
         for number in (after + 1..).take(max) {

@@ -4,7 +4,6 @@ use ken_types::{Error, Timestamp};
 
 use super::Database;
 use crate::tables::Telemetry;
-use crate::tables::columns::rows;
 use crate::tables::sql::{Sql, params};
 
 impl Telemetry for Database {
@@ -15,6 +14,6 @@ impl Telemetry for Database {
             UNION SELECT submission FROM usage WHERE submission <= coalesce(
                 (SELECT submission FROM usage ORDER BY submission DESC LIMIT 1 OFFSET ?2), 0)
             ORDER BY 1 LIMIT ?3)";
-        self.changed_rows(sql, params![before.millis(), rows(kept), rows(max)])
+        self.changed_rows(sql, params![before, kept, max])
     }
 }

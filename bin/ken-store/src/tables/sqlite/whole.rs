@@ -5,7 +5,7 @@ use ken_types::Error;
 use super::Database;
 use crate::tables::sql::{Parameter, Sql, all, params};
 use crate::tables::whole::quoted;
-use crate::tables::{Cell, Index, Whole};
+use crate::tables::{Cell, Whole};
 
 impl Whole for Database {
     fn columns(&self, table: &str) -> Result<Vec<String>, Error> {
@@ -20,14 +20,6 @@ impl Whole for Database {
             self.execute(&sql, &values)?;
         }
         Ok(())
-    }
-
-    fn indexed(&self, index: Index) -> Result<Vec<i64>, Error> {
-        let sql = match index {
-            Index::Knowledge => "SELECT rowid FROM knowledge_index ORDER BY rowid",
-            Index::Memory => "SELECT rowid FROM memory_index ORDER BY rowid",
-        };
-        all(self, sql, params![], |row| row.get(0))
     }
 
     /// The next key is one more than the highest.

@@ -1,12 +1,12 @@
-//! The streams of instances and runs, and the system's stream.
+//! Adds entries to streams.
 
 use ken_types::Error;
 use serde_json::value::RawValue;
 
 use super::Database;
-use crate::tables::Logs;
 use crate::tables::columns::place;
 use crate::tables::sql::{Sql, params};
+use crate::tables::{Appends, Logs};
 
 impl Logs for Database {
     fn insert_entries(&self, log: i64, first: u64, entries: &[Box<RawValue>]) -> Result<(), Error> {
@@ -15,5 +15,13 @@ impl Logs for Database {
                    FROM unnest(?2::text[]) WITH ORDINALITY AS new (body, number)";
         let bodies: Vec<String> = entries.iter().map(|entry| entry.get().to_owned()).collect();
         self.execute(sql, params![place(log, first), bodies])
+    }
+}
+
+impl Appends for Database {
+    fn insert_append(&self, stream: i64, number: u64, body: &[u8]) -> Result<(), Error> {
+        let sql = "WITH new AS (INSERT INTO appends (body) VALUES (?2) RETURNING append)
+                   INSERT INTO places (place, append) SELECT ?1, append FROM new";
+        self.execute(sql, params![place(stream, number), body])
     }
 }
