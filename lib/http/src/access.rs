@@ -234,7 +234,7 @@ const OTHER_USERS: &str = "two ways in: send the secret of this system (members 
                            `systemctl --user enable --now ken`";
 
 /// `127.0.0.0/8`, `::1`, `::ffff:127.0.0.1`.
-pub fn is_loopback(address: IpAddr) -> bool {
+pub(crate) fn is_loopback(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(address) => address.is_loopback(),
         IpAddr::V6(address) => address.is_loopback() || address.to_ipv4_mapped() == Some(Ipv4Addr::LOCALHOST),

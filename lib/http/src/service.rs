@@ -95,7 +95,7 @@ impl<S: Send + Sync + 'static> Service<S> {
         let found = routes.find(&head.method, head.uri.path());
         let limiter = match &found {
             Ok((row, _)) => row.limiter(area),
-            Err(_) => area.limiter(),
+            Err(_) => area.limiter.as_ref(),
         };
         if let Some(limiter) = limiter {
             answer.count(caller, limiter)?;
@@ -108,7 +108,7 @@ impl<S: Send + Sync + 'static> Service<S> {
             caller,
             id: answer.id.clone(),
             media: area.media,
-            body_limit: row.body_limit(area),
+            body_limit: area.body_limit,
             connection: self.connection.clone(),
         };
         Ok((row.function)(self.listener.state.clone(), request))
