@@ -15,7 +15,7 @@ use tokio::sync::OwnedSemaphorePermit;
 
 use crate::access::Caller;
 use crate::body::{Body, Frames};
-use crate::connection::{BodyLeft, Connection};
+use crate::connection::Connection;
 use crate::failure::Failure;
 use crate::memory::Share;
 use crate::outlet::Outlet;
@@ -152,7 +152,7 @@ impl Request {
         let mut share = self.connection.resources.body_memory.share(caller_of(self.peer()));
         share.grow_to(announced)?;
         let bytes = self.collect(&mut share).await?;
-        self.connection.set_body(BodyLeft::Nothing);
+        self.connection.set_body_open(false);
         Ok(share.hold(bytes))
     }
 
