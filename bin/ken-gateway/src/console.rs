@@ -34,7 +34,7 @@ const HEADERS: &[(&str, &str)] = &[
 /// The files of the console. If they are not installed, each of them is 404.
 pub(crate) fn files() -> Arc<Files> {
     let folder = share::find("console").next().unwrap_or_else(|| PathBuf::from("/nonexistent"));
-    Arc::new(Files::new(folder, HEADERS).version(env!("CARGO_PKG_VERSION")))
+    Arc::new(Files::new(folder, HEADERS, env!("CARGO_PKG_VERSION")))
 }
 
 /// GET of any path that is no route.

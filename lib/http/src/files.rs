@@ -43,15 +43,15 @@ struct Found {
 
 impl Files {
     /// `headers` are those of every response, with names in lower case. The folder is accessed only when a file is requested.
-    pub fn new(folder: impl Into<PathBuf>, headers: &'static [(&'static str, &'static str)]) -> Files {
-        Files { folder: folder.into(), headers, version: "", etags: Mutex::default() }
-    }
-
-    /// Serves the files below `/VERSION/` too, and puts the version in the place of `@version@` in `index.html`. A page whose
-    /// files name each other by relative paths then never gets files of two versions: those of another one are 404.
-    pub fn version(mut self, version: &'static str) -> Files {
-        self.version = version;
-        self
+    ///
+    /// The files are served below `/VERSION/` too, and the version is put in the place of `@version@` in `index.html`. A page
+    /// whose files name each other by relative paths then never gets files of two versions: those of another one are 404.
+    pub fn new(
+        folder: impl Into<PathBuf>,
+        headers: &'static [(&'static str, &'static str)],
+        version: &'static str,
+    ) -> Files {
+        Files { folder: folder.into(), headers, version, etags: Mutex::default() }
     }
 
     /// Answers with the file that the path of a request names, or `index.html` for `/`. Its ETag is a digest of its content; a
@@ -82,16 +82,16 @@ impl Files {
     /// The path of a file below the folder. `None` for a path that no served file can have.
     fn relative(&self, path: &str) -> Option<PathBuf> {
         let path = path.strip_prefix('/')?;
-        let versioned = path.split_once('/').filter(|(first, _)| !self.version.is_empty() && *first == self.version);
+        let versioned = path.split_once('/').filter(|(first, _)| *first == self.version);
         relative(versioned.map_or(path, |(_, rest)| rest))
     }
 
     fn find(&self, name: &Path, takes_gzip: bool) -> Option<Found> {
         let folder = self.folder.canonicalize().ok()?;
         let (file, time) = open(&folder, name)?;
-        let is_index = name == Path::new(INDEX) && !self.version.is_empty();
         // A compressed index would still have the mark of the version.
-        let compressed = (takes_gzip && !is_index).then(|| open(&folder, &beside(name))).flatten();
+        let may_be_gzip = takes_gzip && name != Path::new(INDEX);
+        let compressed = may_be_gzip.then(|| open(&folder, &beside(name))).flatten();
         match compressed.filter(|(_, made)| *made >= time) {
             Some((file, time)) => self.read(&beside(name), file, time, true),
             None => self.read(name, file, time, false),
@@ -104,7 +104,7 @@ impl Files {
         if bytes.len() as u64 > FILE_BYTES {
             return None;
         }
-        if name == Path::new(INDEX) && !self.version.is_empty() {
+        if name == Path::new(INDEX) {
             bytes = String::from_utf8_lossy(&bytes).replace(VERSION_MARK, self.version).into_bytes();
         }
         let etag = self.etag(name, time, &bytes);
@@ -240,7 +240,7 @@ mod tests {
     }
 
     fn files() -> Files {
-        Files::new("/nowhere", &[]).version("1.2")
+        Files::new("/nowhere", &[], "1.2")
     }
 
     #[test]
@@ -258,7 +258,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         for (length, is_read) in [(FILE_BYTES, true), (FILE_BYTES + 1, false)] {
             File::create(folder.path().join("a")).unwrap().set_len(length).unwrap();
-            let files = Files::new(folder.path(), &[]);
+            let files = Files::new(folder.path(), &[], "1.2");
             assert_eq!(files.find(Path::new("a"), false).is_some(), is_read, "{length}");
         }
     }

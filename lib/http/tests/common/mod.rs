@@ -201,7 +201,7 @@ pub fn start_limited(set: impl FnOnce(&mut Limits)) -> Running {
 /// A listener that also serves the files of a folder.
 pub fn start_files(folder: PathBuf) -> Running {
     let headers = &[("content-security-policy", "default-src 'self'"), ("referrer-policy", "no-referrer")];
-    let files = Arc::new(Files::new(folder, headers).version("1.2"));
+    let files = Arc::new(Files::new(folder, headers, "1.2"));
     let routes = table().otherwise(move |_, request| {
         let files = files.clone();
         async move { files.answer(&request).await }
