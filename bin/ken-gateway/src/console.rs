@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use ken_http::http::HeaderMap;
 use ken_http::http::header::{AUTHORIZATION, HOST, ORIGIN};
-use ken_http::{Failure, Files, Request, Response};
+use ken_http::{Failure, Files, Request, Response, single};
 use ken_types::id::random;
 use ken_types::ops::gateway::LinkCode;
 use ken_types::ops::store::{BeginKey, KeysBegin};
@@ -92,11 +92,8 @@ async fn use_up(gateway: &Gateway, code: &str, now: Timestamp) -> Result<(), Fai
 
 /// Whether a request has a token that is valid for the host to which it was sent. `public_url` is the configured one, or empty.
 pub(crate) fn has_token(key: &LinkKey, public_url: &str, headers: &HeaderMap) -> bool {
-    let mut given = headers.get_all(AUTHORIZATION).iter();
-    let (Some(given), None) = (given.next(), given.next()) else {
-        return false;
-    };
-    let token = given.to_str().ok().and_then(|value| value.strip_prefix("Bearer "));
+    let given = single(headers, AUTHORIZATION).and_then(|value| std::str::from_utf8(value).ok());
+    let token = given.and_then(|value| value.strip_prefix("Bearer "));
     match (token, own_host(headers, public_url)) {
         (Some(token), Some(host)) => key.is_token(token, host, Timestamp::now()),
         _ => false,
