@@ -12,6 +12,8 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Registry, Unit};
 
+use crate::settings::GROUPS;
+
 type Labels<const N: usize> = [(&'static str, String); N];
 type Counters<const N: usize> = Family<Labels<N>, Counter>;
 type Histograms = Family<Labels<1>, Histogram, fn() -> Histogram>;
@@ -38,9 +40,6 @@ pub(crate) struct Metrics {
     queue: Family<Labels<1>, Gauge>,
     sessions: Gauge,
 }
-
-/// Names of the rate limits.
-const LIMITS: [&str; 7] = ["execute", "protocols", "templates", "session", "metrics", "quota", "wrong_keys"];
 
 /// Counts a request as in progress until it is dropped.
 pub(crate) struct Open(Gauge);
@@ -77,7 +76,7 @@ impl Metrics {
         metrics.register_requests();
         metrics.register_workflows();
         // All limits start at zero, so that the first refusal is visible as an increase.
-        for limit in LIMITS {
+        for limit in GROUPS.map(|(name, ..)| name).into_iter().chain(["quota", "wrong_keys"]) {
             drop(metrics.limited.get_or_create(&[("limit", limit.to_owned())]));
         }
         metrics
