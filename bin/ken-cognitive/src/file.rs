@@ -7,7 +7,7 @@ use std::path::Path;
 use ken_trusted::Others;
 use ken_types::Error;
 
-/// The maximum size of a file, in bytes: a thousand keys have a fifth of it.
+/// The maximum size of a file, in bytes: a thousand keys have a quarter of it.
 const MAX_BYTES: u64 = 1 << 20;
 
 /// Creates a folder for these files, with mode 0700.

@@ -50,7 +50,7 @@ impl Limits {
     /// with fewer requests left, if there is one.
     pub(crate) fn take(&self, group: Group, payer: Payer) -> Result<Option<Quota>, Refusal> {
         let quota = self.quota.as_ref().filter(|_| matches!(payer, Payer::Key(_)));
-        let name = GROUPS.get(group as usize).map_or("admin", |(name, ..)| name);
+        let name = GROUPS.get(group as usize).map_or("admin", |(name, ..)| *name);
         let both = [(self.groups.get(group as usize).and_then(Option::as_ref), name), (quota, "quota")];
         for (window, name) in both {
             let found = window.map(|window| window.peek(payer));

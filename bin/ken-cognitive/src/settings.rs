@@ -35,7 +35,7 @@ impl Settings {
     /// `at`.
     pub(crate) fn read(variable: impl Fn(&str) -> Option<String>) -> Result<Settings, Error> {
         let text = |name: &str| variable(name).filter(|text| !text.trim().is_empty());
-        let rate = |(_, name, default)| match text(name) {
+        let rate = |(_, name, default): (&str, &str, u32)| match text(name) {
             None => Ok(Some(Rate::per_minute(default))),
             Some(text) => rate(name, &text),
         };
