@@ -15,12 +15,11 @@ pub(crate) type Digest = [u8; 32];
 
 /// The role of a key. Each role includes the one before it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub(crate) enum Role {
-    #[serde(rename = "read-only", alias = "readonly", alias = "read_only")]
+    #[serde(alias = "readonly", alias = "read_only")]
     ReadOnly,
-    #[serde(rename = "user")]
     User,
-    #[serde(rename = "admin")]
     Admin,
 }
 
