@@ -64,5 +64,5 @@ pub use places::caller_of;
 pub use rate::{Clock, Key, Limiter, Quota};
 pub use request::{LongResponse, Media, Request, Response, header_value};
 pub use routes::{Area, PageHeaders, Routes};
-pub use server::Server;
+pub use server::{Server, listening};
 pub use shutdown::Shutdown;
