@@ -69,16 +69,8 @@ impl Metrics {
             step_duration: durations(to, "step_duration", "Time from the start of a step to the answer of its tool"),
             step_quality: ratios(to, "step_quality", "Quality of steps, 0 to 1"),
             low_quality: registered(to, "governance_low_quality", "Steps below GOV_MIN_QUALITY"),
-            coherence_failures: registered(
-                to,
-                "governance_coherence_failures",
-                "Times that results did not agree",
-            ),
-            retries: registered(
-                to,
-                "governance_retries",
-                "Steps that ran once more because results did not agree",
-            ),
+            coherence_failures: registered(to, "governance_coherence_failures", "Times that results did not agree"),
+            retries: registered(to, "governance_retries", "Steps that ran once more because results did not agree"),
             aborts: registered(to, "governance_aborts", "Workflows aborted"),
             tool_processes: registered(to, "tool_processes", "Processes of tools, by protocol and state"),
             registry,

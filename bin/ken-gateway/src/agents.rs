@@ -16,7 +16,7 @@ use crate::app::Gateway;
 use crate::body::{self, check_size, given, required};
 use crate::idempotency::{ReplayableResponse, once};
 use crate::images;
-use crate::store::{CHANGE, failed_change};
+use crate::part::{CHANGE, failed_change};
 use crate::stream::read;
 use crate::stream::subject::Subject;
 use crate::turn::{Waited, check_model, check_named_model, failure, stream_url, wait};
@@ -81,7 +81,7 @@ async fn admit_and_wait(
     let time = if waits { gateway.wait.max(CHANGE) } else { CHANGE };
     let admitted = gateway
         .store
-        .change::<SubmissionsAdmit>(&admit, time)
+        .change_within::<SubmissionsAdmit>(&admit, time)
         .await
         .map_err(|error| failed_change(error, "submissionId", admit.submission_id.as_str()))?;
     let admission = match admitted {

@@ -18,7 +18,7 @@ use crate::app::Gateway;
 use crate::body::{self, check_length, check_size, given, pointer, required};
 use crate::health::missing_for_turns;
 use crate::idempotency::{ReplayableResponse, once};
-use crate::store::{CALL_TIMEOUT, change_failed, failed_change};
+use crate::part::{CALL_TIMEOUT, change_failed, failed_change};
 use crate::turn::{Waited, check_model, check_named_model, stream_url, wait};
 
 /// The request body. Unknown fields are ignored, because clients pass on the fields of their platforms.

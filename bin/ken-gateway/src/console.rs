@@ -17,7 +17,6 @@ use sha2::{Digest, Sha256};
 use crate::app::Gateway;
 use crate::body::{self, given, required};
 use crate::link::LinkKey;
-use crate::store::CALL_TIMEOUT;
 
 /// The headers of each file. Scripts, styles and requests are those of this origin alone; no other page can frame this one or
 /// learn its address; and text never becomes markup.
@@ -83,7 +82,7 @@ async fn use_up(gateway: &Gateway, code: &str, now: Timestamp) -> Result<(), Fai
     let key = hex::encode(&Sha256::digest(format!("the code of a link {code}")));
     let once = hex::encode(&random::<16>()?);
     let begin = BeginKey { key, body: once.clone(), seed: once, at: now };
-    let begun = gateway.store.call::<KeysBegin>(&begin, CALL_TIMEOUT).await;
+    let begun = gateway.store.call::<KeysBegin>(&begin).await;
     begun.map(|_| ()).map_err(|error| match error.code {
         Code::Conflict => refused("the link was used before"),
         _ => error.into(),

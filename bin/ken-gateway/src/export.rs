@@ -13,7 +13,6 @@ use serde_json::{Value, json};
 
 use crate::app::Gateway;
 use crate::identity::Identity;
-use crate::store::CALL_TIMEOUT;
 
 /// The number of exchanges that are read at a time.
 const PAGE: u32 = 50;
@@ -73,7 +72,7 @@ pub(crate) async fn image(gateway: Arc<Gateway>, request: Request) -> Result<Res
 /// Returns the record of a session, archived or not. A caller who names no scope is the operator.
 pub(crate) async fn find(gateway: &Gateway, id: &str, scope: Option<Scope>) -> Result<Session, Error> {
     let args = OwnedSession { scope, id: SessionId(id.to_owned()) };
-    gateway.store.call::<SessionsGet>(&args, CALL_TIMEOUT).await
+    gateway.store.call::<SessionsGet>(&args).await
 }
 
 /// Returns all exchanges of a session, oldest first.
@@ -81,7 +80,7 @@ pub(crate) async fn exchanges(gateway: &Gateway, session: &Session) -> Result<Ve
     let (mut pages, mut bytes, mut before) = (Vec::new(), 0, None);
     loop {
         let args = ReadTranscript { scope: scope_of(session), id: id_of(session), limit: PAGE, before };
-        let page = gateway.store.call::<SessionsTranscript>(&args, CALL_TIMEOUT).await?;
+        let page = gateway.store.call::<SessionsTranscript>(&args).await?;
         bytes += page.get().len();
         if bytes > MAX_BYTES {
             let message = format!("the session has more than {MAX_BYTES} bytes");

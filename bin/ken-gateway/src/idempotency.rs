@@ -14,7 +14,6 @@ use serde::Serialize;
 use sha2::{Digest, Sha256};
 
 use crate::app::Gateway;
-use crate::store::CALL_TIMEOUT;
 
 /// A response that can be stored with its key and replayed.
 #[derive(Debug)]
@@ -120,7 +119,7 @@ async fn begin(gateway: &Gateway, name: &str, body: &[u8]) -> Result<KeyState, F
     let fresh: [u8; 16] = random()?;
     let begin =
         BeginKey { key: name.to_owned(), body: digest(&[body]), seed: hex::encode(&fresh), at: Timestamp::now() };
-    let begun = gateway.store.call::<KeysBegin>(&begin, CALL_TIMEOUT).await;
+    let begun = gateway.store.call::<KeysBegin>(&begin).await;
     begun.map_err(|error| match error.code {
         ken_types::Code::Conflict => Failure::from(error.at("idempotency-key")).kind("idempotency_conflict"),
         _ => error.into(),
@@ -144,7 +143,7 @@ fn key_end(done: &Result<ReplayableResponse, Failure>, body: impl Fn(&Failure) -
 /// Records how the work ended. If the store cannot be reached, the key stays open. This is safe, because a repeated
 /// request derives the same ids and finds the work done, so this request can be answered in any case.
 async fn finish(gateway: &Gateway, key: String, end: KeyEnd) {
-    let finished = gateway.store.call::<KeysFinish>(&FinishKey { key, end }, CALL_TIMEOUT).await;
+    let finished = gateway.store.call::<KeysFinish>(&FinishKey { key, end }).await;
     if let Err(error) = finished {
         tracing::warn!("an idempotency key stays open: {error}");
     }

@@ -11,7 +11,6 @@ use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
 use crate::app::Gateway;
-use crate::store::CALL_TIMEOUT;
 
 /// How long a failure is shown.
 const RECENT_MS: i64 = 24 * 3_600_000;
@@ -24,9 +23,9 @@ pub(crate) async fn inbox(gateway: Arc<Gateway>, request: Request) -> Result<Res
     let (pending, failed) = (ListApprovals::default(), FailedSince { since });
     let slots = ListScheduleRuns { slug: None, id: None, limit: MAX_SLOTS, after: None };
     let (pending, failed, slots) = tokio::join!(
-        gateway.store.call::<ApprovalsPending>(&pending, CALL_TIMEOUT),
-        gateway.store.call::<TelemetryFailed>(&failed, CALL_TIMEOUT),
-        gateway.store.call::<SchedulesRuns>(&slots, CALL_TIMEOUT),
+        gateway.store.call::<ApprovalsPending>(&pending),
+        gateway.store.call::<TelemetryFailed>(&failed),
+        gateway.store.call::<SchedulesRuns>(&slots),
     );
     // A failed turn of a schedule is there as the slot that it belongs to.
     let turns = failed?.failed.into_iter().filter(|work| work.kind != WorkKind::Schedule).map(of_work);

@@ -13,7 +13,7 @@ use serde_json::json;
 use tokio::time::timeout;
 
 use crate::app::Gateway;
-use crate::store::deadline_as_unavailable;
+use crate::part::deadline_as_unavailable;
 
 /// The timeout of a call for the last lines.
 const CALL_TIMEOUT: Duration = Duration::from_secs(2);
@@ -39,7 +39,7 @@ pub(crate) async fn logs(gateway: Arc<Gateway>, request: Request) -> Result<Resp
     };
     let held = if follow { Some(request.hold()?) } else { None };
     let args = LogsArgs { name, lines, follow };
-    let items = gateway.kend.stream::<PartsLogs>(&args, CALL_TIMEOUT).await.map_err(deadline_as_unavailable)?;
+    let items = gateway.kend.0.stream::<PartsLogs>(&args, CALL_TIMEOUT).await.map_err(deadline_as_unavailable)?;
     match held {
         Some(held) => followed(items, level, request.shutdown(), held).await,
         None => {

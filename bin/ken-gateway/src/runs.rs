@@ -13,7 +13,6 @@ use crate::app::Gateway;
 use crate::body;
 use crate::idempotency::{ReplayableResponse, once};
 use crate::page;
-use crate::store::{CALL_TIMEOUT, CHANGE};
 use crate::stream::read;
 use crate::stream::subject::Subject;
 use crate::workflows;
@@ -27,7 +26,7 @@ pub(crate) async fn list(gateway: Arc<Gateway>, request: Request) -> Result<Resp
         limit: page::limit(&query, PAGE_RUNS, 100)?,
         cursor: page::cursor(&query, "cursor")?,
     };
-    Response::json(200, &gateway.store.call::<RunsList>(&args, CALL_TIMEOUT).await?)
+    Response::json(200, &gateway.store.call::<RunsList>(&args).await?)
 }
 
 fn status(query: &Query) -> Result<Option<RunStatus>, Error> {
@@ -47,7 +46,7 @@ pub(crate) async fn read(gateway: Arc<Gateway>, request: Request) -> Result<Resp
         return read::read(gateway, &request, subject).await;
     }
     let by = run_args(&request);
-    let record = gateway.store.call::<RunsGet>(&by, CALL_TIMEOUT).await;
+    let record = gateway.store.call::<RunsGet>(&by).await;
     Response::json(200, &record.map_err(|error| missing(error, &by))?)
 }
 
@@ -58,7 +57,7 @@ pub(crate) async fn abort(gateway: Arc<Gateway>, mut request: Request) -> Result
     body::read::<Value>(&bytes)?;
     let by = run_args(&request);
     let work = async |_: Mint| {
-        let aborted = gateway.store.change::<RunsAbort>(&by, CHANGE).await;
+        let aborted = gateway.store.change::<RunsAbort>(&by).await;
         let aborted = aborted.map_err(|error| missing(error, &by))?;
         ReplayableResponse::json(200, &json!({"aborted": aborted.aborted}))
     };
@@ -70,7 +69,7 @@ pub(crate) async fn again(gateway: Arc<Gateway>, mut request: Request) -> Result
     let bytes = request.body().await?;
     body::read::<Value>(&bytes)?;
     let by = run_args(&request);
-    let record = gateway.store.call::<RunsGet>(&by, CALL_TIMEOUT).await.map_err(|error| missing(error, &by))?;
+    let record = gateway.store.call::<RunsGet>(&by).await.map_err(|error| missing(error, &by))?;
     workflows::begin(&gateway, &request, record.workflow_name, record.payload.unwrap_or_default(), b"{}").await
 }
 

@@ -21,7 +21,6 @@ use crate::body::{self, check_length, given};
 use crate::idempotency::{ReplayableResponse, once};
 use crate::identity::{Identity, is_owner};
 use crate::page;
-use crate::store::{CALL_TIMEOUT, CHANGE};
 use crate::turn::check_named_model;
 
 /// The body of a request for a new session. The identity is not flattened into it, because serde would then accept unknown
@@ -91,7 +90,7 @@ pub(crate) async fn create(gateway: Arc<Gateway>, mut request: Request) -> Resul
             ..FreshSession::new(mint.session(Origin::Tui), Origin::Tui)
         };
         let args = CreateSession { scope, fresh };
-        let session = gateway.store.change::<SessionsCreate>(&args, CHANGE).await?;
+        let session = gateway.store.change::<SessionsCreate>(&args).await?;
         ReplayableResponse::json(201, &json!({"session": session}))
     };
     once(&gateway, &request, &bytes, plain, work).await
@@ -108,7 +107,7 @@ pub(crate) async fn resume(gateway: Arc<Gateway>, mut request: Request) -> Resul
     let work = async |mut mint: Mint| {
         let fresh = FreshSession::new(mint.session(Origin::Tui), Origin::Tui);
         let args = ResumeSession { scope, selector, fresh: Some(fresh) };
-        let session = gateway.store.change::<SessionsResume>(&args, CHANGE).await?;
+        let session = gateway.store.change::<SessionsResume>(&args).await?;
         let status = if session.created { 201 } else { 200 };
         ReplayableResponse::json(status, &json!({"session": session}))
     };
@@ -128,13 +127,13 @@ pub(crate) async fn list(gateway: Arc<Gateway>, request: Request) -> Result<Resp
         limit: page::limit(&query, 100, 50)?,
         after: page::cursor(&query, "after")?,
     };
-    Response::json(200, &gateway.store.call::<SessionsList>(&args, CALL_TIMEOUT).await?)
+    Response::json(200, &gateway.store.call::<SessionsList>(&args).await?)
 }
 
 /// GET /api/chat/sessions/:id
 pub(crate) async fn get(gateway: Arc<Gateway>, request: Request) -> Result<Response, Failure> {
     let args = OwnedSession { scope: Identity::scope_or_none(&request.query()?)?, id: session(&request) };
-    let session = gateway.store.call::<SessionsGet>(&args, CALL_TIMEOUT).await?;
+    let session = gateway.store.call::<SessionsGet>(&args).await?;
     Response::json(200, &json!({"session": session}))
 }
 
@@ -147,7 +146,7 @@ pub(crate) async fn transcript(gateway: Arc<Gateway>, request: Request) -> Resul
         limit: page::limit(&query, 100, 50)?,
         before: page::cursor(&query, "before")?,
     };
-    let page = gateway.store.call::<SessionsTranscript>(&args, CALL_TIMEOUT).await?;
+    let page = gateway.store.call::<SessionsTranscript>(&args).await?;
     Ok(Response::json_bytes(200, String::from(Box::<str>::from(page))))
 }
 
@@ -206,10 +205,10 @@ pub(crate) async fn delete(gateway: Arc<Gateway>, request: Request) -> Result<Re
         id: session(&request),
     };
     if page::flag(&query, "purge")? {
-        gateway.store.change::<SessionsPurge>(&args, CHANGE).await?;
+        gateway.store.change::<SessionsPurge>(&args).await?;
         return Response::json(200, &json!({"id": args.id, "deleted": true, "purged": true}));
     }
-    gateway.store.change::<SessionsArchive>(&args, CHANGE).await?;
+    gateway.store.change::<SessionsArchive>(&args).await?;
     Response::json(200, &json!({"session": {"id": args.id}, "archived": true}))
 }
 
@@ -248,7 +247,7 @@ pub(crate) async fn update(gateway: Arc<Gateway>, mut request: Request) -> Resul
         memory,
         model,
     };
-    let session = gateway.store.change::<SessionsUpdate>(&args, CHANGE).await?;
+    let session = gateway.store.change::<SessionsUpdate>(&args).await?;
     Response::json(200, &json!({"session": session}))
 }
 

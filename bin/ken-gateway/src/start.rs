@@ -17,9 +17,9 @@ use crate::console;
 use crate::dedup::DedupSlots;
 use crate::link::LinkKey;
 use crate::mcp::state::Answered;
+use crate::part::Part;
 use crate::probe::WriteProbe;
 use crate::routes;
-use crate::store::Store;
 use crate::stream::follow::FollowedStreams;
 
 /// Connects the gateway to the other parts and starts the HTTP server.
@@ -36,23 +36,23 @@ pub(crate) fn start(program: Program, start: &mut Start<NoOptions>) -> Result<(T
     if !sees_owners {
         tracing::warn!("{BLIND}");
     }
-    let pool = |part: &str| Pool::new(start.places.socket(part));
-    let (store, model) = (pool("store"), pool("model"));
+    let part = |name: &str| Part(Pool::new(start.places.socket(name)));
+    let (store, model) = (part("store"), part("model"));
     let gateway = Arc::new(Gateway {
-        ingress: Ingress::new(store.clone()),
-        followed: FollowedStreams::new(store.clone()),
+        ingress: Ingress::new(store.0.clone()),
+        followed: FollowedStreams::new(store.0.clone()),
         dedup_slots: DedupSlots::new()?,
-        store: Store::new(store),
+        store,
         write_probe: WriteProbe::default(),
-        models: CachedReply::new(model.clone()),
+        models: CachedReply::new(model.0.clone()),
         model,
-        agent: pool("agent"),
-        approver: pool("approver"),
-        cognitive: pool("cognitive"),
-        scheduler: pool("scheduler"),
-        messenger: pool("messenger"),
-        kend: pool("kend"),
-        tools: pool("tools"),
+        agent: part("agent"),
+        approver: part("approver"),
+        cognitive: part("cognitive"),
+        scheduler: part("scheduler"),
+        messenger: part("messenger"),
+        kend: part("kend"),
+        tools: part("tools"),
         mcp_running: Arc::default(),
         mcp_answered: Answered::default(),
         state: start.places.state.clone(),

@@ -13,7 +13,6 @@ use super::client::Client;
 use super::message::Call;
 use crate::app::Gateway;
 use crate::idempotency::{digest, seed};
-use crate::store::CALL_TIMEOUT;
 
 /// The maximum number of equal calls of one caller in a day, the time for which keys are kept.
 const MAX_EQUAL_CALLS: u32 = 10_000;
@@ -48,7 +47,7 @@ pub(super) async fn claim(
     for count in gateway.mcp_answered.of(&equal)..MAX_EQUAL_CALLS {
         let key = digest(&[equal.as_bytes(), &count.to_be_bytes()]);
         let begin = BeginKey { key, body: body.clone(), seed: hex::encode(&random::<16>()?), at: Timestamp::now() };
-        let state = gateway.store.call::<KeysBegin>(&begin, CALL_TIMEOUT).await?;
+        let state = gateway.store.call::<KeysBegin>(&begin).await?;
         let mint = || Ok::<Mint, Error>(Mint::of(state.at, &seed(&state.seed)?));
         if is_same(&state, client, call) || is_named(&state) && is_running(gateway, id_of(mint()?)).await? {
             return Ok(Claim { mint: mint()?, key: begin.key });
@@ -61,7 +60,7 @@ pub(super) async fn claim(
 /// Whether work has not ended. Work that the store does not know has not begun.
 async fn is_running(gateway: &Gateway, id: SubmissionId) -> Result<bool, Error> {
     let args = WaitSubmission { submission_id: id, wait_ms: 0, or_waiting: false };
-    match gateway.store.call::<SubmissionsWait>(&args, CALL_TIMEOUT).await {
+    match gateway.store.call::<SubmissionsWait>(&args).await {
         Ok(status) => Ok(!status.state.is_settled()),
         Err(error) if error.code == Code::NotFound => Ok(true),
         Err(error) => Err(error),
@@ -96,7 +95,7 @@ pub(super) async fn refuse(gateway: &Gateway, key: &str) {
 
 async fn end_key(gateway: &Gateway, key: &str, end: KeyEnd) {
     let finish = FinishKey { key: key.to_owned(), end };
-    if let Err(error) = gateway.store.call::<KeysFinish>(&finish, CALL_TIMEOUT).await {
+    if let Err(error) = gateway.store.call::<KeysFinish>(&finish).await {
         tracing::warn!("the key of a call over MCP stays open: {error}");
     }
 }

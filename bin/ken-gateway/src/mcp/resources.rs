@@ -8,7 +8,6 @@ use super::client::Client;
 use super::message::{Call, INVALID_PARAMS, RpcError};
 use crate::app::Gateway;
 use crate::export::{exchanges, find, markdown};
-use crate::store::CALL_TIMEOUT;
 
 const BEFORE_ID: &str = "ken://sessions/";
 const MARKDOWN: &str = "text/markdown";
@@ -33,7 +32,7 @@ pub(super) async fn list(gateway: &Gateway, client: &Client, call: &Call) -> Res
         limit: PAGE,
         after,
     };
-    let page = gateway.store.call::<SessionsList>(&args, CALL_TIMEOUT).await?;
+    let page = gateway.store.call::<SessionsList>(&args).await?;
     let mut result = json!({"resources": page.sessions.iter().map(resource).collect::<Vec<_>>()});
     if let (Some(after), Value::Object(fields)) = (page.page.after, &mut result) {
         fields.insert("nextCursor".to_owned(), after.into());

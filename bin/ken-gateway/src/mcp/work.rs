@@ -21,7 +21,6 @@ use super::message::Call;
 use super::repeat::{Claim, claim, refuse};
 use crate::app::Gateway;
 use crate::body::check_size;
-use crate::store::{CALL_TIMEOUT, CHANGE, deadline_as_unavailable};
 use crate::turn::{Waited, check_model, wait};
 
 /// Work for whose end a call waits.
@@ -84,7 +83,7 @@ async fn ask(gateway: &Gateway, client: &Client, call: &Call) -> Result<Begun, E
     let found = claim(gateway, client, call, |mint| TurnIds::new(mint).submission).await?;
     let ids = TurnIds::new(found.mint);
     let submission = ids.submission.clone();
-    let accepted = gateway.store.change::<ChatAccept>(&accept(client, question, session, ids), CHANGE).await;
+    let accepted = gateway.store.change::<ChatAccept>(&accept(client, question, session, ids)).await;
     let accepted = kept_if_done(gateway, &found.key, accepted.and_then(refused)).await?;
     let session = accepted.session.map(|session| session.id);
     Ok(Begun { work: Work::Turn(submission), session, key: Some(found.key) })
@@ -163,20 +162,20 @@ async fn run(gateway: &Gateway, client: &Client, call: &Call) -> Result<Begun, E
     check_workflow(gateway, &check).await?;
     let Claim { key, mint } = claim(gateway, client, call, |mint| SubmissionId(run_of(mint).0)).await?;
     let admit = AdmitRun { run_id: run_of(mint), workflow: check.name, payload: check.payload };
-    let admitted: Result<Nothing, Error> = gateway.store.change::<RunsAdmit>(&admit, CHANGE).await;
+    let admitted: Result<Nothing, Error> = gateway.store.change::<RunsAdmit>(&admit).await;
     kept_if_done(gateway, &key, admitted).await?;
     Ok(Begun { work: Work::Run(admit.run_id), session: None, key: Some(key) })
 }
 
 async fn check_workflow(gateway: &Gateway, check: &CheckWorkflow) -> Result<(), Error> {
-    let checked = gateway.cognitive.call::<WorkflowsCheck>(check, CALL_TIMEOUT).await;
+    let checked = gateway.cognitive.call::<WorkflowsCheck>(check).await;
     checked.map(drop).map_err(|error| match error.code {
         Code::NotFound => Error::not_found(format!("there is no workflow `{}`", check.name)).at("/workflow"),
         Code::Invalid => {
             let at = format!("/input{}", error.at.as_deref().unwrap_or_default());
             error.at(at)
         }
-        _ => deadline_as_unavailable(error),
+        _ => error,
     })
 }
 
@@ -242,7 +241,7 @@ fn insert(to: &mut Value, name: &str, value: Option<Value>) {
 }
 
 async fn run_result(gateway: &Gateway, run: &RunId, id: &str) -> Result<Value, Error> {
-    let record = gateway.store.call::<RunsGet>(&ByRun { run_id: run.clone() }, CALL_TIMEOUT).await?;
+    let record = gateway.store.call::<RunsGet>(&ByRun { run_id: run.clone() }).await?;
     let told = json!({"status": record.status.name(), "id": id, "run": run});
     if record.status == RunStatus::Completed {
         let value = record.result.unwrap_or_default();
@@ -281,9 +280,7 @@ pub(super) fn what(status: Option<&SubmissionStatus>) -> String {
 
 pub(super) async fn stop(gateway: &Gateway, client: &Client, begun: &Begun) {
     let stopped = match (&begun.work, &begun.session) {
-        (Work::Run(run), _) => {
-            gateway.store.change::<RunsAbort>(&ByRun { run_id: run.clone() }, CHANGE).await.map(drop)
-        }
+        (Work::Run(run), _) => gateway.store.change::<RunsAbort>(&ByRun { run_id: run.clone() }).await.map(drop),
         (Work::Turn(turn), Some(session)) => {
             let args =
                 CancelSession { scope: client.scope.clone(), id: session.clone(), submission_id: Some(turn.clone()) };

@@ -17,7 +17,7 @@ use tokio::time::{Instant, sleep, timeout_at};
 use super::error::of_turn;
 use crate::app::Gateway;
 use crate::chat::failure;
-use crate::store::CALL_TIMEOUT;
+use crate::part::CALL_TIMEOUT;
 use crate::stream::page::{PAUSE, page};
 use crate::stream::subject::Subject;
 use crate::turn::{Waited, wait};
@@ -202,7 +202,7 @@ impl Turn {
 
     async fn standing_of(&self, id: &SubmissionId) -> Result<SubmissionStatus, Failure> {
         let args = WaitSubmission { submission_id: id.clone(), wait_ms: 0, or_waiting: false };
-        Ok(self.gateway.store.call::<SubmissionsWait>(&args, CALL_TIMEOUT).await?)
+        Ok(self.gateway.store.call::<SubmissionsWait>(&args).await?)
     }
 
     /// Returns the whole text of an answer, with those before it that the caller was owed.

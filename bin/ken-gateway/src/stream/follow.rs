@@ -15,7 +15,7 @@ use super::live_readers::{Arrival, LiveReaders};
 use super::page::PAUSE;
 use super::piece::Piece;
 use super::subject::{Form, Subject};
-use crate::store::CALL_TIMEOUT;
+use crate::part::CALL_TIMEOUT;
 
 /// How long one read waits for entries before it is repeated.
 const WAIT_MS: u64 = 300_000;

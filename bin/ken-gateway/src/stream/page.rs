@@ -8,14 +8,14 @@ use ken_types::Code;
 use ken_types::ops::store::{ReadStream, StreamPage, StreamsRead};
 
 use super::subject::Subject;
-use crate::store::{CALL_TIMEOUT, Store};
+use crate::part::{CALL_TIMEOUT, Part};
 
 /// How long to wait before the next attempt while the store restarts.
 pub(crate) const PAUSE: Duration = Duration::from_millis(20);
 
-pub(crate) async fn page(store: &Store, subject: &Subject, args: &ReadStream) -> Result<StreamPage, Failure> {
+pub(crate) async fn page(store: &Part, subject: &Subject, args: &ReadStream) -> Result<StreamPage, Failure> {
     let time = CALL_TIMEOUT + Duration::from_millis(args.wait_ms);
-    let page = store.call::<StreamsRead>(args, time).await;
+    let page = store.call_within::<StreamsRead>(args, time).await;
     page.map_err(|error| match error.code {
         Code::NotFound if error.at.as_deref() == Some("/offset") => Subject::too_old(error),
         Code::NotFound => subject.missing(),
