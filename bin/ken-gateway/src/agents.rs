@@ -16,6 +16,7 @@ use crate::app::Gateway;
 use crate::body::{self, check_size, given, required};
 use crate::idempotency::{ReplayableResponse, once};
 use crate::images;
+use crate::page;
 use crate::part::{CHANGE, failed_change};
 use crate::stream::read;
 use crate::stream::subject::Subject;
@@ -154,11 +155,8 @@ pub(crate) async fn abort(gateway: Arc<Gateway>, mut request: Request) -> Result
 
 /// Whether the caller waits for the result: `?wait=result`, given once.
 pub(crate) fn waits(request: &Request) -> Result<bool, Failure> {
-    match request.query()?.one("wait")? {
-        None => Ok(false),
-        Some("result") => Ok(true),
-        Some(other) => Err(Error::invalid("?wait", format!("wait is {other:?}, it must be result")).into()),
-    }
+    let read = |text: &str| (text == "result").then_some(true);
+    Ok(page::choice(&request.query()?, "wait", read, "result")?.unwrap_or(false))
 }
 
 /// Returns the instance that the path names. Only the orchestrator can be addressed.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use ken_http::{Failure, Query, Request, Response, typed};
+use ken_http::{Failure, Request, Response, typed};
 use ken_types::id::{Mint, RunId};
 use ken_types::limits::PAGE_RUNS;
 use ken_types::ops::runs::{ByRun, ListRuns, RunStatus, RunsAbort, RunsGet, RunsList};
@@ -21,21 +21,12 @@ use crate::workflows;
 pub(crate) async fn list(gateway: Arc<Gateway>, request: Request) -> Result<Response, Failure> {
     let query = request.query()?;
     let args = ListRuns {
-        status: status(&query)?,
+        status: page::choice(&query, "status", RunStatus::named, "active, completed or errored")?,
         workflow: query.one("workflowName")?.map(str::to_owned),
         limit: page::limit(&query, PAGE_RUNS, 100)?,
         cursor: page::cursor(&query, "cursor")?,
     };
     Response::json(200, &gateway.store.call::<RunsList>(&args).await?)
-}
-
-fn status(query: &Query) -> Result<Option<RunStatus>, Error> {
-    let Some(text) = query.one("status")? else {
-        return Ok(None);
-    };
-    let message = || format!("status is {text:?}, it must be active, completed or errored");
-    let named = RunStatus::named(text);
-    named.map(Some).ok_or_else(|| Error::invalid("?status", message()))
 }
 
 /// GET and HEAD /runs/:runId: the run's stream. If the query has the key `meta`, with any value, the response is the

@@ -17,13 +17,9 @@ use crate::page;
 /// GET /api/telemetry/runs
 pub(crate) async fn list(gateway: Arc<Gateway>, request: Request) -> Result<Response, Failure> {
     let query = request.query()?;
-    let kind = query.one("kind")?.map(|name| {
-        let message = || format!("kind is {name:?}, it must be prompt, command, schedule or workflow");
-        WorkKind::named(name).ok_or_else(|| Error::invalid("?kind", message()))
-    });
     let args = ListSummaries {
         connector: query.one("connector")?.map(str::to_owned),
-        kind: kind.transpose()?,
+        kind: page::choice(&query, "kind", WorkKind::named, "prompt, command, schedule or workflow")?,
         limit: page::limit(&query, 100, 50)?,
         after: page::cursor(&query, "after")?,
     };
@@ -50,15 +46,13 @@ const MAX_USAGE_GROUPS: u32 = 1_000;
 /// GET /api/usage
 pub(crate) async fn usage(gateway: Arc<Gateway>, request: Request) -> Result<Response, Failure> {
     let query = request.query()?;
-    let by = match query.one("by")?.unwrap_or("day") {
-        "day" => GroupBy::Day,
-        "model" => GroupBy::Model,
-        "session" => GroupBy::Session,
-        other => {
-            let message = format!("by is {other:?}, it must be day, model or session");
-            return Err(Error::invalid("?by", message).into());
-        }
+    let read = |text: &str| match text {
+        "day" => Some(GroupBy::Day),
+        "model" => Some(GroupBy::Model),
+        "session" => Some(GroupBy::Session),
+        _ => None,
     };
+    let by = page::choice(&query, "by", read, "day, model or session")?.unwrap_or(GroupBy::Day);
     let limit = page::limit(&query, MAX_USAGE_GROUPS, MAX_USAGE_GROUPS)? as usize;
     let args = GroupUsage { by, session: page::filter(&query, "session")?, limit: Some(limit) };
     let (used, budget) = tokio::join!(gateway.store.call::<TelemetryUsage>(&args), budget(&gateway));
