@@ -8,7 +8,6 @@ use ken_http::http::header::{AUTHORIZATION, HOST, ORIGIN};
 use ken_http::{Failure, Files, Request, Response, single};
 use ken_types::id::random;
 use ken_types::ops::gateway::LinkCode;
-use ken_types::ops::store::{BeginKey, KeysBegin};
 use ken_types::{Code, Error, Timestamp, hex, share};
 use serde::Deserialize;
 use serde_json::json;
@@ -16,6 +15,7 @@ use sha2::{Digest, Sha256};
 
 use crate::app::Gateway;
 use crate::body::{self, given, required};
+use crate::idempotency::begin;
 use crate::link::LinkKey;
 
 /// The headers of each file. Scripts, styles and requests are those of this origin alone; no other page can frame this one or
@@ -66,7 +66,7 @@ pub(crate) async fn trade(gateway: Arc<Gateway>, mut request: Request) -> Result
     if !gateway.link_key.is_code(&code, now) {
         return Err(refused("the link is wrong, or older than a minute"));
     }
-    use_up(&gateway, &code, now).await?;
+    use_up(&gateway, &code).await?;
     let (token, expires_at) = gateway.link_key.token(&host, now);
     Response::json(200, &json!({"token": token, "expiresAt": expires_at}))
 }
@@ -78,12 +78,10 @@ fn refused(message: &str) -> Failure {
 
 /// Marks a code as used, in the store: a gateway that is killed here must not take the code again. The body of each attempt
 /// differs, so that the second one is a conflict.
-async fn use_up(gateway: &Gateway, code: &str, now: Timestamp) -> Result<(), Failure> {
+async fn use_up(gateway: &Gateway, code: &str) -> Result<(), Failure> {
     let key = hex::encode(&Sha256::digest(format!("the code of a link {code}")));
-    let once = hex::encode(&random::<16>()?);
-    let begin = BeginKey { key, body: once.clone(), seed: once, at: now };
-    let begun = gateway.store.call::<KeysBegin>(&begin).await;
-    begun.map(|_| ()).map_err(|error| match error.code {
+    let begun = begin(gateway, &key, hex::encode(&random::<16>()?)).await;
+    begun.map(drop).map_err(|error| match error.code {
         Code::Conflict => refused("the link was used before"),
         _ => error.into(),
     })

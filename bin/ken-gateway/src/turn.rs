@@ -59,6 +59,11 @@ pub(crate) async fn wait(
     }
 }
 
+/// Returns how a submission stands, without waiting for anything.
+pub(crate) async fn standing(gateway: &Gateway, id: &SubmissionId) -> Result<SubmissionStatus, Error> {
+    wait_once(gateway, id, Duration::ZERO).await
+}
+
 async fn wait_once(gateway: &Gateway, id: &SubmissionId, time: Duration) -> Result<SubmissionStatus, Error> {
     let wait_ms = u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
     let args = WaitSubmission { submission_id: id.clone(), wait_ms, or_waiting: false };

@@ -8,8 +8,8 @@ use ken_types::ops::Nothing;
 use ken_types::ops::cognitive::{CheckWorkflow, WorkflowsCheck};
 use ken_types::ops::runs::{AdmitRun, ByRun, RunStatus, RunsAbort, RunsAdmit, RunsGet};
 use ken_types::ops::store::{
-    Accept, Accepted, Action, CancelSession, ChatAccept, FreshSession, InboundEvent, Policy, SessionsCancel, State,
-    SubmissionStatus, Target,
+    Accept, Accepted, Action, CancelSession, ChatAccept, FreshSession, InboundEvent, KeyEnd, Policy, SessionsCancel,
+    State, SubmissionStatus, Target,
 };
 use ken_types::{Code, Error};
 use serde::Deserialize;
@@ -18,9 +18,10 @@ use std::time::Duration;
 
 use super::client::{Client, Work};
 use super::message::Call;
-use super::repeat::{Claim, claim, refuse};
+use super::repeat::{Claim, claim};
 use crate::app::Gateway;
 use crate::body::check_size;
+use crate::idempotency::finish;
 use crate::turn::{Waited, check_model, wait};
 
 /// Work for whose end a call waits.
@@ -146,7 +147,7 @@ fn refused(accepted: Accepted) -> Result<Accepted, Error> {
 /// Forgets the key of a call for which nothing was done.
 async fn kept_if_done<T>(gateway: &Gateway, key: &str, done: Result<T, Error>) -> Result<T, Error> {
     if done.as_ref().is_err_and(|error| !error.is_outcome_unknown()) {
-        refuse(gateway, key).await;
+        finish(gateway, key, KeyEnd::Refused).await;
     }
     done
 }

@@ -7,7 +7,7 @@ use ken_http::{Failure, Request};
 use ken_types::id::{EventId, Mint, Origin, SubmissionId};
 use ken_types::ops::store::{
     Accept, Accepted, Action, Answered, ChatAccept, Continuation, DeliveredEvent, DoorsDelivered, DoorsNotice,
-    FreshSession, InboundEvent, Policy, SentNotice, SubmissionsWait, Target, WaitSubmission,
+    FreshSession, InboundEvent, Policy, SentNotice, Target,
 };
 use ken_types::{Code, Error};
 
@@ -16,6 +16,7 @@ use super::turn::Turn;
 use crate::app::Gateway;
 use crate::idempotency::{KeyName, caller_name, digest};
 use crate::part::failed_change;
+use crate::turn::standing;
 
 /// The header with the session: an id, or `new`.
 pub(super) const SESSION: &str = "x-ken-session";
@@ -74,10 +75,8 @@ pub(super) async fn accept(
 
 /// Checks that results are there for exactly the calls with which a turn ended.
 async fn check_open(gateway: &Gateway, answered: &Answered) -> Result<(), Failure> {
-    let args = WaitSubmission { submission_id: answered.of.clone(), wait_ms: 0, or_waiting: false };
-    let found = gateway.store.call::<SubmissionsWait>(&args).await;
     let wrong = |message: &str| Failure::from(Error::invalid("/messages", message));
-    let found = found.map_err(|error| match error.code {
+    let found = standing(gateway, &answered.of).await.map_err(|error| match error.code {
         Code::NotFound | Code::Gone => wrong("the answer whose calls these results are for is not there any more"),
         _ => error.into(),
     })?;

@@ -9,7 +9,7 @@ use ken_http::http::StatusCode;
 use ken_http::{Failure, Request, Shutdown};
 use ken_types::event::TurnResult;
 use ken_types::id::{EventId, SessionId, SubmissionId};
-use ken_types::ops::store::{Admission, ReadStream, State, SubmissionStatus, SubmissionsWait, WaitSubmission};
+use ken_types::ops::store::{Admission, ReadStream, State, SubmissionStatus};
 use ken_types::{Error, Offset, Timestamp};
 use serde_json::Value;
 use tokio::time::{Instant, sleep, timeout_at};
@@ -20,7 +20,7 @@ use crate::chat::failure;
 use crate::part::CALL_TIMEOUT;
 use crate::stream::page::{PAUSE, page};
 use crate::stream::subject::Subject;
-use crate::turn::{Waited, wait};
+use crate::turn::{Waited, standing, wait};
 
 /// The same as a duration.
 const SILENCE: Duration = Duration::from_millis(SILENCE_MS);
@@ -143,7 +143,8 @@ impl Turn {
             }
             if Instant::now() >= until && !self.has_ended {
                 // The turns of a session run one after the other.
-                let standing = self.standing_of(self.owed.front().unwrap_or(&self.submission.submission_id)).await?;
+                let first = self.owed.front().unwrap_or(&self.submission.submission_id);
+                let standing = standing(&self.gateway, first).await?;
                 if !standing.approvals.is_empty() {
                     return Ok(standing.approvals);
                 }
@@ -197,12 +198,7 @@ impl Turn {
 
     /// Returns how the turn stands, without waiting for anything.
     pub(super) async fn standing(&self) -> Result<SubmissionStatus, Failure> {
-        self.standing_of(&self.submission.submission_id).await
-    }
-
-    async fn standing_of(&self, id: &SubmissionId) -> Result<SubmissionStatus, Failure> {
-        let args = WaitSubmission { submission_id: id.clone(), wait_ms: 0, or_waiting: false };
-        Ok(self.gateway.store.call::<SubmissionsWait>(&args).await?)
+        Ok(standing(&self.gateway, &self.submission.submission_id).await?)
     }
 
     /// Returns the whole text of an answer, with those before it that the caller was owed.
