@@ -102,13 +102,12 @@ async fn admit_and_wait(
     }
 }
 
+fn body(admission: &Admission, stream_url: &str) -> Value {
+    json!({"streamUrl": stream_url, "offset": admission.offset, "submissionId": admission.submission_id})
+}
+
 fn accepted_response(admission: &Admission, stream_url: &str) -> Result<ReplayableResponse, Failure> {
-    let body = json!({
-        "streamUrl": stream_url,
-        "offset": admission.offset,
-        "submissionId": admission.submission_id,
-    });
-    let answer = ReplayableResponse::json(202, &body)?;
+    let answer = ReplayableResponse::json(202, &body(admission, stream_url))?;
     Ok(answer.header("location", stream_url).header("stream-next-offset", admission.offset.to_string()))
 }
 
@@ -119,12 +118,8 @@ fn settled_response(
 ) -> Result<ReplayableResponse, Failure> {
     match (status.state, status.result) {
         (State::Completed, Some(result)) => {
-            let body = json!({
-                "result": result,
-                "streamUrl": stream_url,
-                "offset": admission.offset,
-                "submissionId": admission.submission_id,
-            });
+            let mut body = body(admission, stream_url);
+            body["result"] = json!(result);
             ReplayableResponse::json(200, &body)
         }
         (state, _) => {

@@ -15,7 +15,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use crate::app::Gateway;
-use crate::body::{self, check_length, check_size, given, pointer, required};
+use crate::body::{self, check_identity, check_length, check_size, given, pointer, required};
 use crate::health::missing_for_turns;
 use crate::idempotency::{ReplayableResponse, once};
 use crate::part::{CALL_TIMEOUT, change_failed, failed_change};
@@ -91,8 +91,7 @@ impl Message {
                 (None, Connector::Web) => connector.name().to_owned(),
                 (value, _) => required(name, value.clone())?,
             };
-            check_length(&pointer(name), value.trim(), 1, usize::MAX)?;
-            check_length(&pointer(name), &value, 1, IDENTITY_CHARACTERS)?;
+            check_identity(&pointer(name), &value)?;
             Ok(value)
         };
         Ok(Scope {

@@ -2,12 +2,11 @@
 
 use ken_http::{Caller, Failure, Query};
 use ken_types::Error;
-use ken_types::limits::IDENTITY_CHARACTERS;
 use ken_types::ops::store::{OPENAI, Scope};
 use nix::unistd::geteuid;
 use serde::Deserialize;
 
-use crate::body::{check_length, given, pointer, required};
+use crate::body::{check_identity, given, pointer, required};
 
 /// The four fields, not yet checked.
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -74,8 +73,7 @@ impl Identity {
         let text = |name: &str, value: Option<String>| -> Result<String, Error> {
             let missing = |error: Error| error.at(at(name));
             let value = required(name, value).map_err(missing)?;
-            check_length(&at(name), value.trim(), 1, usize::MAX)?;
-            check_length(&at(name), &value, 1, IDENTITY_CHARACTERS)?;
+            check_identity(&at(name), &value)?;
             Ok(value)
         };
         let connector = text("connector", self.connector)?;

@@ -9,7 +9,7 @@ use ken_types::id::{Mint, Origin, SessionId, SubmissionId};
 use ken_types::limits::NAME_CHARACTERS;
 use ken_types::ops::store::{
     CancelSession, CreateSession, FreshSession, ListSessions, Memory, OwnedSession, ReadTranscript, ResumeSession,
-    Scope, SessionsArchive, SessionsCancel, SessionsCreate, SessionsGet, SessionsList, SessionsPurge, SessionsResume,
+    SessionsArchive, SessionsCancel, SessionsCreate, SessionsGet, SessionsList, SessionsPurge, SessionsResume,
     SessionsTranscript, SessionsUpdate, UpdateSession,
 };
 use ken_types::{Code, Error};
@@ -45,18 +45,6 @@ struct NewSession {
     thread_id: Option<String>,
 }
 
-impl NewSession {
-    fn scope(self) -> Result<Scope, Error> {
-        let identity = Identity {
-            connector: self.connector,
-            actor_id: self.actor_id,
-            conversation_id: self.conversation_id,
-            thread_id: self.thread_id,
-        };
-        identity.into_tui_scope()
-    }
-}
-
 /// Returns the path of a folder as it was trusted. Fails if a session must not work in it: the person has not trusted it, or the
 /// caller cannot be known to be the person.
 fn trusted_folder(gateway: &Gateway, caller: Caller, folder: &str) -> Result<String, Error> {
@@ -77,19 +65,13 @@ fn trusted_folder(gateway: &Gateway, caller: Caller, folder: &str) -> Result<Str
 /// POST /api/chat/sessions
 pub(crate) async fn create(gateway: Arc<Gateway>, mut request: Request) -> Result<Response, Failure> {
     let bytes = request.body().await?;
-    let mut new = body::read::<NewSession>(&bytes)?;
-    let (named, memory, model) = (new.workspace.take(), new.memory, new.model.take());
+    let NewSession { workspace, memory, model, connector, actor_id, conversation_id, thread_id } = body::read(&bytes)?;
     check_named_model(&gateway, model.as_deref()).await?;
-    let workspace = named.map(|folder| trusted_folder(&gateway, request.caller(), &folder)).transpose()?;
-    let scope = new.scope()?;
+    let workspace = workspace.map(|folder| trusted_folder(&gateway, request.caller(), &folder)).transpose()?;
+    let scope = Identity { connector, actor_id, conversation_id, thread_id }.into_tui_scope()?;
     let work = async |mut mint: Mint| {
-        let fresh = FreshSession {
-            workspace,
-            memory,
-            model: model.clone(),
-            ..FreshSession::new(mint.session(Origin::Tui), Origin::Tui)
-        };
-        let args = CreateSession { scope, fresh };
+        let fresh = FreshSession::new(mint.session(Origin::Tui), Origin::Tui);
+        let args = CreateSession { scope, fresh: FreshSession { workspace, memory, model, ..fresh } };
         let session = gateway.store.change::<SessionsCreate>(&args).await?;
         ReplayableResponse::json(201, &json!({"session": session}))
     };
@@ -167,24 +149,11 @@ struct Cancel {
     thread_id: Option<String>,
 }
 
-impl Cancel {
-    fn scope(self) -> Result<Scope, Error> {
-        let identity = Identity {
-            connector: self.connector,
-            actor_id: self.actor_id,
-            conversation_id: self.conversation_id,
-            thread_id: self.thread_id,
-        };
-        identity.into_scope()
-    }
-}
-
 /// POST /api/chat/sessions/:id/cancel
 pub(crate) async fn cancel(gateway: Arc<Gateway>, mut request: Request) -> Result<Response, Failure> {
     let bytes = request.body().await?;
-    let mut cancel = body::read::<Cancel>(&bytes)?;
-    let submission_id = cancel.submission_id.take();
-    let scope = cancel.scope()?;
+    let Cancel { submission_id, connector, actor_id, conversation_id, thread_id } = body::read(&bytes)?;
+    let scope = Identity { connector, actor_id, conversation_id, thread_id }.into_scope()?;
     let id = session(&request);
     let work = async |_: Mint| {
         let args = CancelSession { scope, id: id.clone(), submission_id };

@@ -4,7 +4,6 @@ use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use ken_http::Request;
 use ken_types::id::{RunId, SessionId, SubmissionId, random};
-use ken_types::limits::IDENTITY_CHARACTERS;
 use ken_types::ops::store::{Scope, WEB};
 use ken_types::{Error, hex};
 use serde_json::Value;
@@ -12,7 +11,7 @@ use serde_json::Value;
 use super::message::{Call, INVALID_REQUEST, RpcError};
 use super::version::client_name;
 use crate::app::Gateway;
-use crate::body::check_length;
+use crate::body::check_identity;
 use crate::idempotency::owner;
 
 /// The maximum number of characters of a client's name that are kept.
@@ -184,9 +183,7 @@ fn scope(request: &Request) -> Result<Scope, Error> {
     let query = request.query()?;
     let one = |name: &str| -> Result<Option<String>, Error> {
         let Some(value) = query.one(name)? else { return Ok(None) };
-        let at = format!("?{name}");
-        check_length(&at, value.trim(), 1, usize::MAX)?;
-        check_length(&at, value, 1, IDENTITY_CHARACTERS)?;
+        check_identity(&format!("?{name}"), value)?;
         Ok(Some(value.to_owned()))
     };
     Ok(Scope {
