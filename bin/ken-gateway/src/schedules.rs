@@ -31,16 +31,12 @@ fn schedule_args_with_id(request: &Request) -> Result<OfSchedule, Error> {
 /// GET /api/schedules
 pub(crate) async fn list(gateway: Arc<Gateway>, request: Request) -> Result<Response, Failure> {
     let args = ListSchedules { owner: None, all: page::flag(&request.query()?, "all")? };
-    let mut list = serde_json::to_value(gateway.scheduler.call::<SchedulesList>(&args).await?).map_err(unwritable)?;
+    let mut list = json!(gateway.scheduler.call::<SchedulesList>(&args).await?);
     let items = list.get_mut("schedules").and_then(Value::as_array_mut);
     for item in items.into_iter().flatten().filter_map(Value::as_object_mut) {
         item.retain(|name, _| !["schedule", "timezone"].contains(&name.as_str()));
     }
     Response::json(200, &list)
-}
-
-fn unwritable(error: serde_json::Error) -> Error {
-    Error::internal(format!("an answer could not be written: {error}"))
 }
 
 /// Reads the fields of a body, without the given others.

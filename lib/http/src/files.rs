@@ -1,10 +1,9 @@
 //! A folder of static files.
 
-use std::collections::HashMap;
 use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::SystemTime;
 
 use http::header::{ACCEPT_ENCODING, CACHE_CONTROL, CONTENT_ENCODING, ETAG, HeaderName, HeaderValue, VARY};
@@ -30,8 +29,6 @@ pub struct Files {
     folder: PathBuf,
     headers: &'static [(&'static str, &'static str)],
     version: &'static str,
-    /// The ETag of each file that was served, for as long as the file has this time and size. Only files that exist get in.
-    etags: Mutex<HashMap<PathBuf, (SystemTime, u64, String)>>,
 }
 
 /// A file as it is sent.
@@ -51,7 +48,7 @@ impl Files {
         headers: &'static [(&'static str, &'static str)],
         version: &'static str,
     ) -> Files {
-        Files { folder: folder.into(), headers, version, etags: Mutex::default() }
+        Files { folder: folder.into(), headers, version }
     }
 
     /// Answers with the file that the path of a request names, or `index.html` for `/`. Its ETag is a digest of its content; a
@@ -93,12 +90,12 @@ impl Files {
         let may_be_gzip = takes_gzip && name != Path::new(INDEX);
         let compressed = may_be_gzip.then(|| open(&folder, &beside(name))).flatten();
         match compressed.filter(|(_, made)| *made >= time) {
-            Some((file, time)) => self.read(&beside(name), file, time, true),
-            None => self.read(name, file, time, false),
+            Some((file, _)) => self.read(&beside(name), file, true),
+            None => self.read(name, file, false),
         }
     }
 
-    fn read(&self, name: &Path, file: File, time: SystemTime, is_gzip: bool) -> Option<Found> {
+    fn read(&self, name: &Path, file: File, is_gzip: bool) -> Option<Found> {
         let mut bytes = Vec::new();
         file.take(FILE_BYTES + 1).read_to_end(&mut bytes).ok()?;
         if bytes.len() as u64 > FILE_BYTES {
@@ -107,21 +104,7 @@ impl Files {
         if name == Path::new(INDEX) {
             bytes = String::from_utf8_lossy(&bytes).replace(VERSION_MARK, self.version).into_bytes();
         }
-        let etag = self.etag(name, time, &bytes);
-        Some(Found { bytes, etag, is_gzip })
-    }
-
-    fn etag(&self, name: &Path, time: SystemTime, bytes: &[u8]) -> String {
-        let length = bytes.len() as u64;
-        let mut etags = self.etags.lock().unwrap_or_else(PoisonError::into_inner);
-        match etags.get(name) {
-            Some((known, size, etag)) if (*known, *size) == (time, length) => etag.clone(),
-            _ => {
-                let etag = digest(bytes);
-                etags.insert(name.to_owned(), (time, length, etag.clone()));
-                etag
-            }
-        }
+        Some(Found { etag: etag(&bytes), bytes, is_gzip })
     }
 }
 
@@ -159,7 +142,8 @@ fn open(folder: &Path, name: &Path) -> Option<(File, SystemTime)> {
     Some((file, time))
 }
 
-fn digest(bytes: &[u8]) -> String {
+/// Returns the strong ETag of a content, with its quotes.
+pub fn etag(bytes: &[u8]) -> String {
     let digest = Sha256::digest(bytes);
     format!("\"{}\"", hex::encode(digest.get(..16).unwrap_or_default()))
 }

@@ -52,7 +52,7 @@ pub use access::{Access, Caller, Trust, names_loopback, single};
 pub use body::Frames;
 pub use connection::WriteResult;
 pub use failure::{Envelope, Failure, plain, typed};
-pub use files::Files;
+pub use files::{Files, etag};
 pub use http;
 pub use ken_types::Rate;
 pub use ken_types::uri::decode;

@@ -45,7 +45,7 @@ struct Waiting {
 /// How a call that waits has ended.
 enum Ended {
     /// With this reply, which ends the call in this way once it is delivered.
-    Replied(Value, Option<End>),
+    Replied(Value, End),
     Cancelled,
     Stopping,
 }
@@ -137,17 +137,12 @@ impl Waiting {
         let mut guarded = Guarded(Some(self));
         let Some(waiting) = &guarded.0 else { return };
         let ended = waiting.wait(Some(&mut frames)).await;
-        let stops = match ended {
-            Ended::Replied(reply, end) => {
-                frames.send(frame(&reply)).await;
-                waiting.record(end).await;
-                false
-            }
-            Ended::Cancelled => true,
-            Ended::Stopping => false,
-        };
+        if let Ended::Replied(reply, end) = &ended {
+            frames.send(frame(reply)).await;
+            waiting.record(*end).await;
+        }
         let Some(waiting) = guarded.0.take() else { return };
-        if stops {
+        if matches!(ended, Ended::Cancelled) {
             waiting.stop().await;
         }
     }
@@ -194,7 +189,7 @@ impl Waiting {
     }
 
     fn replied(&self, result: Value, end: End) -> Ended {
-        Ended::Replied(reply(&self.call.id, stamped(&self.client, result)), Some(end))
+        Ended::Replied(reply(&self.call.id, stamped(&self.client, result)), end)
     }
 
     /// Says how long the call has taken, if the client wants to know; else a comment.
@@ -213,20 +208,19 @@ impl Waiting {
         }
     }
 
-    async fn record(&self, end: Option<End>) {
-        if let (Some(key), Some(end)) = (&self.begun.key, end) {
+    async fn record(&self, end: End) {
+        if let Some(key) = &self.begun.key {
             finish(&self.gateway, &self.client, &self.call, key, end).await;
         }
     }
 
     /// Stops the work that this call has started, unless an equal call waits for it, too.
     async fn stop(&self) {
-        let Some(key) = &self.begun.key else { return };
-        if self.entered.as_ref().is_some_and(|entered| entered.is_shared(&self.id)) {
-            return;
+        let is_shared = self.entered.as_ref().is_some_and(|entered| entered.is_shared(&self.id));
+        if self.begun.key.is_some() && !is_shared {
+            stop(&self.gateway, &self.client, &self.begun).await;
+            self.record(End::Cancelled).await;
         }
-        stop(&self.gateway, &self.client, &self.begun).await;
-        finish(&self.gateway, &self.client, &self.call, key, End::Cancelled).await;
     }
 }
 

@@ -104,8 +104,7 @@ async fn begun(
     };
     let shortened = shortened && session.created;
     let (event, at) = (accepted.event_id, accepted.received_at);
-    let mut turn = Turn::new(gateway.clone(), request, event, at, session.id, submission);
-    turn.owed = accepted.owed.into();
+    let turn = Turn::new(gateway.clone(), request, event, at, session.id, submission, accepted.owed);
     Ok((turn, shortened))
 }
 

@@ -253,8 +253,7 @@ fn of_found(gateway: &Arc<Gateway>, request: &Request, found: FoundAnswer) -> An
     let model = text("agent").map_or_else(|| MODEL.to_owned(), |agent| format!("{MODEL}/{agent}"));
     let previous = text("previous").map(SubmissionId);
     let owed = owed(found.context.as_ref());
-    let mut turn =
-        Turn::new(gateway.clone(), request, found.event_id, found.received_at, found.session_id, found.admission);
-    turn.owed = owed.into();
+    let FoundAnswer { event_id, received_at, session_id, admission, .. } = found;
+    let turn = Turn::new(gateway.clone(), request, event_id, received_at, session_id, admission, owed);
     Answer::new(model, turn, previous, None)
 }

@@ -36,7 +36,7 @@ pub(super) struct Turn {
     pub(super) session: SessionId,
     pub(super) submission: Admission,
     /// The turns of which the caller was sent a notice, and whose answers stand before this one.
-    pub(super) owed: VecDeque<SubmissionId>,
+    owed: VecDeque<SubmissionId>,
     /// The answers of those that have ended.
     before: Vec<String>,
     shutdown: Shutdown,
@@ -68,20 +68,19 @@ impl Turn {
         received_at: Timestamp,
         session: SessionId,
         submission: Admission,
+        owed: Vec<SubmissionId>,
     ) -> Turn {
-        let (shutdown, offset) = (request.shutdown(), submission.offset);
-        let text = StreamedText::default();
         Turn {
             gateway,
             event,
             received_at,
             session,
+            offset: submission.offset,
             submission,
-            owed: VecDeque::new(),
+            owed: owed.into(),
             before: Vec::new(),
-            shutdown,
-            offset,
-            text,
+            shutdown: request.shutdown(),
+            text: StreamedText::default(),
             is_cut: false,
             has_ended: false,
         }
@@ -98,9 +97,9 @@ impl Turn {
         if let Some(owed) = self.owed.front().cloned() {
             match self.owed_text(&owed, Instant::now() + SILENCE).await? {
                 Ok(text) => {
-                    progress
-                        .texts
-                        .extend(Some(&text).filter(|text| !text.is_empty()).map(|text| format!("{text}\n\n")));
+                    if !text.is_empty() {
+                        progress.texts.push(format!("{text}\n\n"));
+                    }
                     self.before.push(text);
                     self.owed.pop_front();
                 }
@@ -225,9 +224,8 @@ fn settled(standing: SubmissionStatus) -> Result<TurnResult, Failure> {
 
 /// The failure of a caller whose turn goes on while the gateway restarts. An equal request finds the turn.
 fn stopping() -> Failure {
-    let wait = Duration::from_secs(1).as_millis();
     let mut error =
         Error::unavailable("the gateway is restarting; the turn goes on, and the same request gets its answer");
-    error.retry_after_ms = u64::try_from(wait).ok();
+    error.retry_after_ms = Some(1_000);
     error.into()
 }

@@ -29,20 +29,7 @@ pub(crate) fn body(page: &mut StreamPage) -> Bytes {
     let bytes = page.public.as_mut().and_then(|public| public.bytes.take());
     match bytes {
         Some(bytes) => bytes.0.into(),
-        None => array(page).into(),
+        // The entries are JSON already, so this cannot fail.
+        None => serde_json::to_vec(&page.entries).unwrap_or_default().into(),
     }
-}
-
-fn array(page: &StreamPage) -> Vec<u8> {
-    let lengths = page.entries.iter().map(|entry| entry.get().len() + 1);
-    let mut bytes = Vec::with_capacity(lengths.sum::<usize>() + 2);
-    bytes.push(b'[');
-    for (index, entry) in page.entries.iter().enumerate() {
-        if index > 0 {
-            bytes.push(b',');
-        }
-        bytes.extend_from_slice(entry.get().as_bytes());
-    }
-    bytes.push(b']');
-    bytes
 }
