@@ -80,32 +80,3 @@ pub(crate) fn name(role: Role) -> &'static str {
         Role::Admin => "admin",
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn key(lines: &[(&'static str, &'static str)]) -> Option<String> {
-        let mut headers = HeaderMap::new();
-        for (name, value) in lines {
-            headers.append(*name, HeaderValue::from_static(value));
-        }
-        key_of(&headers).map(|key| String::from_utf8_lossy(key).into_owned())
-    }
-
-    #[test]
-    fn places_of_a_key() {
-        for lines in [
-            &[("authorization", "Bearer k")][..],
-            &[("authorization", "bearer  k ")],
-            &[("x-api-key", " k")],
-            &[("authorization", "Basic abc"), ("x-api-key", "k")],
-            &[("authorization", "Bearer k"), ("x-api-key", "other")],
-        ] {
-            assert_eq!(key(lines).as_deref(), Some("k"), "{lines:?}");
-        }
-        for lines in [&[][..], &[("authorization", "k")], &[("x-api-key", "k"), ("x-api-key", "k")]] {
-            assert_eq!(key(lines), None, "{lines:?}");
-        }
-    }
-}

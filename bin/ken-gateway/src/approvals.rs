@@ -162,27 +162,3 @@ fn decided_as(gateway: &Gateway, caller: Caller) -> Option<DecidedAs> {
         Caller::Anyone => None,
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_decision_names_who_has_made_it() {
-        let [name, reason] = [DECIDED_BY_CHARACTERS, REASON_CHARACTERS].map(|length| "ä".repeat(length));
-        for (body, at) in [
-            (json!({"decidedBy": name, "approved": false, "reason": reason}), None),
-            (json!({"decidedBy": format!(" {name} "), "approved": true}), None),
-            (json!({"decidedBy": "vera"}), Some("/approved")),
-            (json!({"approved": true}), Some("/decidedBy")),
-            (json!({"decidedBy": " ", "approved": true}), Some("/decidedBy")),
-            (json!({"decidedBy": format!("{name}ä"), "approved": true}), Some("/decidedBy")),
-            (json!({"decidedBy": "ve\nra", "approved": true}), Some("/decidedBy")),
-            (json!({"decidedBy": "vera\u{9f}", "approved": true}), Some("/decidedBy")),
-            (json!({"decidedBy": "vera", "approved": true, "reason": format!("{reason}ä")}), Some("/reason")),
-        ] {
-            let read: Decided = serde_json::from_value(body.clone()).unwrap();
-            assert_eq!(read.check("apr_1").err().and_then(|error| error.at).as_deref(), at, "{body}");
-        }
-    }
-}

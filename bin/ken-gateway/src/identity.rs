@@ -105,10 +105,6 @@ pub(crate) fn is_owner(caller: Caller) -> bool {
 mod tests {
     use super::*;
 
-    fn scope(query: &str) -> Result<Scope, Failure> {
-        Identity::scope_of_query(&Query::parse(query).unwrap())
-    }
-
     #[test]
     fn a_system_belongs_to_its_user_and_to_whoever_has_the_secret() {
         let own = geteuid().as_raw();
@@ -121,35 +117,5 @@ mod tests {
         ] {
             assert_eq!(is_owner(caller), is, "{caller:?}");
         }
-    }
-
-    /// One field of an identity asks for all of them.
-    #[test]
-    fn an_identity_is_complete_or_not_there() {
-        let read = |query: &str| Identity::scope_or_none(&Query::parse(query).unwrap());
-        assert!(read("").unwrap().is_none() && read("limit=1").unwrap().is_none());
-        for field in ["connector=tui", "actorId=a", "conversationId=c", "threadId=t"] {
-            assert!(read(field).is_err(), "{field}");
-        }
-        assert_eq!(read("connector=tui&actorId=a&conversationId=c").unwrap().unwrap().actor_id, "a");
-    }
-
-    #[test]
-    fn missing_or_wrong_fields_are_named() {
-        assert!(scope("connector=tui&actorId=a&conversationId=c").unwrap().thread_id.is_none());
-        for (query, at) in [
-            ("", "?connector"),
-            ("connector=tui", "?actorId"),
-            ("connector=tui&actorId=a", "?conversationId"),
-            ("connector=tui&actorId=%20&conversationId=c", "?actorId"),
-            ("connector=tui&actorId=a&conversationId=c&threadId=", "?threadId"),
-            ("connector=x&actorId=a&conversationId=c", "?connector"),
-            ("connector=tui&actorId=a&actorId=b&conversationId=c", "?actorId"),
-        ] {
-            let failure = scope(query).unwrap_err();
-            assert_eq!(failure.error().at.as_deref(), Some(at), "{query}");
-        }
-        let long = format!("connector=tui&actorId={}&conversationId=c", "x".repeat(257));
-        assert_eq!(scope(&long).unwrap_err().error().at.as_deref(), Some("?actorId"));
     }
 }

@@ -156,38 +156,3 @@ pub(crate) async fn job(gateway: Arc<Gateway>, request: Request) -> Result<Respo
 fn entry_id(request: &Request, segment: &str) -> ById {
     ById { id: request.segment(segment).to_owned() }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Each limit: a value of the greatest length is accepted, one that is longer by one is refused.
-    #[test]
-    fn the_limits_of_an_entry() {
-        let check = |field: &str, value: serde_json::Value| {
-            let mut entry = json!({"title": "Tides", "content": "Twice a day."});
-            entry[field] = value;
-            serde_json::from_value::<Entry>(entry)
-                .unwrap()
-                .check()
-                .map(drop)
-                .map_err(|error| error.at.unwrap_or_default())
-        };
-        let text = |length: usize| json!("x".repeat(length));
-        for (field, max) in [
-            ("title", KNOWLEDGE_TITLE_CHARACTERS),
-            ("content", KNOWLEDGE_CONTENT_BYTES),
-            ("actorId", IDENTITY_CHARACTERS),
-            ("conversationId", IDENTITY_CHARACTERS),
-        ] {
-            assert_eq!(check(field, text(max)), Ok(()), "{field}");
-            for wrong in [max + 1, 0] {
-                assert_eq!(check(field, text(wrong)), Err(format!("/{field}")), "{wrong}");
-            }
-        }
-        assert_eq!(check("tags", json!(vec!["x"; KNOWLEDGE_TAGS])), Ok(()));
-        assert_eq!(check("tags", json!(vec!["x"; KNOWLEDGE_TAGS + 1])), Err("/tags".to_owned()));
-        assert_eq!(check("tags", json!(["x", text(KNOWLEDGE_TAG_CHARACTERS)])), Ok(()));
-        assert_eq!(check("tags", json!(["x", text(KNOWLEDGE_TAG_CHARACTERS + 1)])), Err("/tags/1".to_owned()));
-    }
-}
