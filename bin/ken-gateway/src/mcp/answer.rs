@@ -9,7 +9,7 @@ use ken_http::{Failure, Frames, LongResponse, Request, Response, Shutdown};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use super::client::{Client, Event};
+use super::client::Client;
 use super::message::{Call, INVALID_REQUEST, RpcError, reply, told};
 use super::repeat::{End, finish};
 use super::stamped;
@@ -95,14 +95,14 @@ pub(super) fn resume(
     event: &str,
 ) -> Result<Response, Failure> {
     let held = request.hold()?;
-    let Some(Event { work, session, key, request: id }) = client.event(&gateway, event) else {
+    let Some((begun, id)) = client.event(&gateway, event) else {
         return RpcError::new(INVALID_REQUEST, "no answer to this caller has such an event")
             .status(404)
             .response(&Value::Null);
     };
     let waiting = Waiting {
-        id: client.id_of(&gateway, &work),
-        begun: Begun { work, session, key },
+        id: client.id_of(&gateway, &begun.work),
+        begun,
         call: Call { id, method: "tools/call".to_owned(), params: serde_json::Map::new() },
         entered: None,
         shutdown: request.shutdown(),
@@ -123,10 +123,7 @@ fn reads_events(request: &Request) -> bool {
 impl Waiting {
     fn stream(self, resumes: bool) -> Result<Response, Failure> {
         // A client that loses this answer can ask for the rest from the event that it has seen last.
-        let event = resumes.then(|| {
-            let Begun { work, session, key } = self.begun.clone();
-            self.client.event_id(&self.gateway, &Event { work, session, key, request: self.call.id.clone() })
-        });
+        let event = resumes.then(|| self.client.event_id(&self.gateway, &self.begun, &self.call.id));
         Response::events(|frames| self.send(frames, event)).text_header("x-accel-buffering", "no")
     }
 

@@ -61,10 +61,10 @@ impl RpcError {
     }
 
     pub(super) fn reply(&self, id: &Value) -> Value {
-        let mut error = Map::new();
-        error.insert("code".to_owned(), self.code.into());
-        error.insert("message".to_owned(), self.message.as_str().into());
-        error.extend(self.data.clone().map(|data| ("data".to_owned(), data)));
+        let mut error = serde_json::json!({"code": self.code, "message": self.message});
+        if let Some(data) = &self.data {
+            error["data"] = data.clone();
+        }
         serde_json::json!({"jsonrpc": "2.0", "id": id, "error": error})
     }
 }

@@ -140,8 +140,8 @@ fn called_result(called: Called) -> Value {
         _ => None,
     });
     let mut result = json!({"content": texts.collect::<Vec<_>>(), "isError": called.is_error});
-    if let (Value::Object(fields), true) = (&mut result, called.result.details.is_object()) {
-        fields.insert("structuredContent".to_owned(), called.result.details);
+    if called.result.details.is_object() {
+        result["structuredContent"] = called.result.details;
     }
     result
 }

@@ -25,7 +25,7 @@ use crate::idempotency::finish;
 use crate::turn::{Waited, check_model, wait};
 
 /// Work for whose end a call waits.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub(super) struct Begun {
     pub(super) work: Work,
     /// The session of a turn, if it is known.
@@ -113,8 +113,8 @@ impl TurnIds {
 /// anybody.
 fn accept(client: &Client, question: String, session: Option<String>, ids: TurnIds) -> Accept {
     let mut context = json!({"attached": true});
-    if let (Some(name), Value::Object(fields)) = (&client.name, &mut context) {
-        fields.insert("clientId".to_owned(), name.as_str().into());
+    if let Some(name) = &client.name {
+        context["clientId"] = name.as_str().into();
     }
     let event = InboundEvent {
         id: ids.event,
@@ -219,14 +219,12 @@ pub(super) fn result(text: &str, structured: Value, is_error: bool) -> Value {
 }
 
 fn turn_result(status: SubmissionStatus, begun: &Begun, id: &str) -> Value {
-    let mut told = json!({"status": status.state.name(), "id": id});
-    insert(&mut told, "session", begun.session.as_ref().map(|session| json!(session)));
+    let mut told = standing(status.state, begun, id);
     match (status.state, status.result) {
+        (State::Completed, Some(answer)) if answer.sources.is_empty() => result(&answer.text, told, false),
         (State::Completed, Some(answer)) => {
-            let sources = CitedSource::lines(&answer.sources);
-            insert(&mut told, "sources", (!answer.sources.is_empty()).then(|| json!(answer.sources)));
-            let text = if sources.is_empty() { answer.text } else { format!("{}\n\n{sources}", answer.text) };
-            result(&text, told, false)
+            told["sources"] = json!(answer.sources);
+            result(&format!("{}\n\n{}", answer.text, CitedSource::lines(&answer.sources)), told, false)
         }
         (state, _) => {
             let cause = status.error.map(|error| error.message).unwrap_or_else(|| "no cause is known".to_owned());
@@ -235,20 +233,22 @@ fn turn_result(status: SubmissionStatus, begun: &Begun, id: &str) -> Value {
     }
 }
 
-fn insert(to: &mut Value, name: &str, value: Option<Value>) {
-    if let (Value::Object(fields), Some(value)) = (to, value) {
-        fields.insert(name.to_owned(), value);
+/// What is told of work in any state.
+fn standing(state: State, begun: &Begun, id: &str) -> Value {
+    let mut told = json!({"status": state.name(), "id": id});
+    if let Some(session) = &begun.session {
+        told["session"] = json!(session);
     }
+    told
 }
 
 async fn run_result(gateway: &Gateway, run: &RunId, id: &str) -> Result<Value, Error> {
     let record = gateway.store.call::<RunsGet>(&ByRun { run_id: run.clone() }).await?;
-    let told = json!({"status": record.status.name(), "id": id, "run": run});
+    let mut told = json!({"status": record.status.name(), "id": id, "run": run});
     if record.status == RunStatus::Completed {
         let value = record.result.unwrap_or_default();
         let text = value.to_string();
-        let mut told = told;
-        insert(&mut told, "result", Some(value));
+        told["result"] = value;
         return Ok(result(&text, told, false));
     }
     let cause = record.error.map(|error| error.message).unwrap_or_else(|| "no cause is known".to_owned());
@@ -259,9 +259,10 @@ async fn run_result(gateway: &Gateway, run: &RunId, id: &str) -> Result<Value, E
 pub(super) fn unfinished(status: Option<&SubmissionStatus>, begun: &Begun, id: &str) -> Value {
     let state = status.map_or(State::Queued, |status| status.state);
     let approvals = status.map(|status| status.approvals.as_slice()).unwrap_or_default();
-    let mut told = json!({"status": state.name(), "id": id});
-    insert(&mut told, "session", begun.session.as_ref().map(|session| json!(session)));
-    insert(&mut told, "approvals", (!approvals.is_empty()).then(|| json!(approvals)));
+    let mut told = standing(state, begun, id);
+    if !approvals.is_empty() {
+        told["approvals"] = json!(approvals);
+    }
     let text = format!("ken has not finished: {}. Call get_result with the id {id} for the answer.", what(status));
     result(&text, told, false)
 }

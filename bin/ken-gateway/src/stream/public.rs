@@ -105,8 +105,7 @@ fn creation(headers: &HeaderMap, stream: String) -> Result<CreateStream, Failure
 }
 
 fn existing_stream(status: u16, made: &Made) -> Result<Response, Failure> {
-    let response =
-        Response::empty(status).header(HeaderName::from_static("content-type"), header_value(&made.content_type)?);
+    let response = Response::empty(status).text_header("content-type", &made.content_type)?;
     ended(response, made.end, made.closed)
 }
 
