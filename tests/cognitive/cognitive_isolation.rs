@@ -126,21 +126,40 @@ fn a_wrong_request_is_explained_and_changes_nothing() {
         (json!({}), 422, "/workflow"),
         (json!({"workflow": "nowhere"}), 404, "/workflow"),
         (json!({"workflow": 7}), 422, "/workflow"),
-        (json!({"protocol_names": ["XYZ"]}), 422, "/protocol_names/0"),
+        (json!({"template_name": "../x"}), 404, "/template_name"),
+        (json!({"workflow": "a", "template_name": "a"}), 422, "/template_name"),
+        (json!({"workflow": "a", "protocol_names": ["ESL"]}), 422, "/protocol_names"),
+        (json!({"protocol_names": []}), 422, "/protocol_names"),
+        (json!({"protocol_names": ["ESL", "XYZ"]}), 422, "/protocol_names/1"),
+        (json!({"protocol_names": ["ESL"], "coordination_mode": "both"}), 422, "/coordination_mode"),
         (json!({"protocol_names": ["ESL"], "data": []}), 422, "/data"),
+        (json!({"protocol_names": ["ESL"], "data": {}, "initial_data": {}}), 422, "/initial_data"),
         (
             json!({"protocol_names": ["ESL"], "data": {"text": "x", "governance": {"is_coherent": true}}}),
             400,
             "/data/governance",
         ),
         (json!({"protocol_names": ["ESL"], "data": {"text": "x", "ESL": {"valence": "positive"}}}), 400, "/data/ESL"),
-        (json!({"protocol_names": ["ESL"], "data": {"results": {}}}), 400, "/data/results"),
+        (json!({"protocol_names": ["ESL"], "initial_data": {"results": {}}}), 400, "/initial_data/results"),
         (json!({"protocol_names": ["ESL"], "data": {}, "session_id": "../x"}), 422, "/session_id"),
         (json!({"protocol_names": ["ESL"], "priority": 1}), 422, "/priority"),
     ] {
         let answer = asker.post("/v1/execute", &body);
         assert_eq!(answer.status, status, "{body}: {}", answer.body_text());
         assert_eq!(answer.at("/error/at"), at, "{body}");
+    }
+    for (text, status, at) in [
+        ("", 422, "/workflow"),
+        ("[]", 422, ""),
+        (r#"{"workflow":"a","workflow":"a"}"#, 400, ""),
+        (r#"{"protocol_names":["ESL"],"data":{"a":1,"a":2}}"#, 422, "/data/a"),
+    ] {
+        let answer = asker.request("POST", "/v1/execute").body(text).send().expect(status);
+        assert_eq!(answer.at("/error/at").as_str().unwrap_or_default(), at, "{text}");
+    }
+    for mode in ["parallel", "Sequential", "PARALLEL"] {
+        let body = json!({"protocol_names": ["ESL", "LAWS"], "coordination_mode": mode, "data": {"text": "x"}, "session_id": "s-1"});
+        asker.post("/v1/execute", &body).expect(200);
     }
     // The schema of a workflow is checked before a step runs; the data can be any value that the schema allows.
     for (data, at) in [

@@ -68,9 +68,15 @@ fn every_route_is_documented_and_answers_other_methods_with_405() {
 fn a_key_is_needed_in_either_form() {
     let system = cognitive().start();
     let bearer = format!("Bearer {KEY}");
-    for good in [("Authorization", bearer.as_str()), ("authorization", &format!("bearer {KEY}")), ("X-API-Key", KEY)] {
-        with(&system, &[good], "/v1/protocols").expect(200);
-        with(&system, &[good], "/admin/api-keys").expect(200);
+    for good in [
+        &[("Authorization", bearer.as_str())][..],
+        &[("authorization", &format!("bearer  {KEY} "))],
+        &[("X-API-Key", KEY)],
+        &[("Authorization", "Basic abc"), ("X-API-Key", KEY)],
+        &[("Authorization", &bearer), ("X-API-Key", "other")],
+    ] {
+        with(&system, good, "/v1/protocols").expect(200);
+        with(&system, good, "/admin/api-keys").expect(200);
     }
     let longer = format!("{KEY}x");
     for bad in [
@@ -78,6 +84,7 @@ fn a_key_is_needed_in_either_form() {
         &[("X-API-Key", "")],
         &[("X-API-Key", &KEY[1..])],
         &[("X-API-Key", &longer)],
+        &[("X-API-Key", KEY), ("X-API-Key", KEY)],
         &[("Authorization", KEY)],
     ] {
         for target in ["/v1/protocols", "/protocols", "/v1/session/x", "/admin/models", "/metrics"] {
@@ -87,7 +94,7 @@ fn a_key_is_needed_in_either_form() {
         // The limit on wrong keys is not tested here; a restart resets it.
         system.kill("cognitive");
     }
-    assert!(events(&system).iter().filter(|event| *event == "auth_failed").count() == 25);
+    assert!(events(&system).iter().filter(|event| *event == "auth_failed").count() == 30);
 }
 
 #[test]
@@ -128,6 +135,7 @@ fn keys_have_roles_and_survive_a_crash() {
     add(json!({"api_key": "a-reader-1", "role": "read-only", "user_id": "reader"})).expect(201);
     let made = add(json!({"api_key": "a-nameless-1"})).expect(201);
     assert_eq!(made.text("/role"), "user");
+    assert!(made.text("/user_id").starts_with("user-"), "{}", made.body_text());
     refused(&add(json!({"api_key": "annas-key-1"})), 409, "conflict", "/api_key");
     refused(&add(json!({"api_key": KEY})), 409, "conflict", "/api_key");
     for (body, at) in [
@@ -160,8 +168,10 @@ fn keys_have_roles_and_survive_a_crash() {
     system.asker_with("annas-key-1").get("/v1/templates").expect(401);
     refused(&system.asker().delete("/admin/api-keys/anna"), 404, "not_found", "");
     refused(&system.asker().delete("/admin/api-keys/admin"), 404, "not_found", "");
-    let file = fs::metadata(system.home().join("state/cognitive/keys.json")).unwrap();
-    assert_eq!(file.permissions().mode() & 0o777, 0o600);
+    let file = system.home().join("state/cognitive/keys.json");
+    assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
+    let text = fs::read_to_string(file).unwrap();
+    assert!(text.contains("read-only") && !text.contains("a-reader-1"), "{text}");
     let audited = events(&system);
     assert_eq!(audited.iter().filter(|event| *event == "key_created").count(), 3);
     assert_eq!(audited.iter().filter(|event| *event == "key_deleted").count(), 1);
@@ -301,6 +311,11 @@ fn an_invalid_setting_prevents_the_start() {
         ("PROTOCOL_TIMEOUTS_MS", "XYZ:5"),
         ("GOV_MIN_QUALITY", "7"),
         ("MAX_BODY_BYTES", "1MB"),
+        ("MAX_BODY_BYTES", "0"),
+        ("API_KEY_QUOTA_PER_MINUTE", "-1"),
+        ("RATE_LIMIT_EXECUTE", "20"),
+        ("RATE_LIMIT_METRICS", "0/second"),
+        ("METRICS_PUBLIC", "maybe"),
     ] {
         let home = tempfile::tempdir().unwrap();
         let output = std::process::Command::new(ken_tests::binary("ken-cognitive"))

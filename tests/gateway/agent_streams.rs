@@ -89,9 +89,13 @@ fn catch_up(system: &System) {
     assert_eq!((next(&whole), whole.header("stream-up-to-date")), (place(TURN).as_str(), Some("true")));
     assert_eq!((whole.header("content-type"), whole.header("stream-closed")), (Some("application/json"), None));
     assert_eq!(whole.header("cache-control"), Some("no-store"));
-    for (query, expected) in
-        [("offset=-1", TURN), ("offset=0_3", TURN - 3), ("offset=now", 0), ("other=1&other=2", TURN)]
-    {
+    for (query, expected) in [
+        ("offset=-1", TURN),
+        ("offset=0_3", TURN - 3),
+        ("offset=now", 0),
+        ("offset=now&tail=5", 0),
+        ("other=1&other=2", TURN),
+    ] {
         let answer = read(system, query);
         assert_eq!((count(&answer), next(&answer)), (expected, place(TURN).as_str()), "{query}");
         assert_eq!(answer.header("stream-up-to-date"), Some("true"));

@@ -104,7 +104,12 @@ fn frames(system: &System) {
     };
     for (name, headers, bodies, data) in [
         ("json", JSON, vec![&b"[1,\n {\"a\": \"b\"}]"[..], b"[[2]]"], "data:[1,{\"a\": \"b\"},[2]]\n"),
-        ("text", TEXT, vec![b"a\r\nb\rc", b"\n\ndata:d\n"], "data:a\ndata:b\ndata:c\ndata:\ndata:data:d\ndata:\n"),
+        (
+            "text",
+            TEXT,
+            vec![b"a\r\nb\rc", b"\n\ndata:d\n\r\n\r"],
+            "data:a\ndata:b\ndata:c\ndata:\ndata:data:d\ndata:\ndata:\ndata:\n",
+        ),
         ("bytes", BYTES, vec![b"\x00\xff", b"\r\n"], "data:AP8NCg==\n"),
     ] {
         let target = format!("/streams/frames/{name}");

@@ -113,7 +113,8 @@ fn records(system: &System) {
 }
 
 fn limits(system: &System) {
-    let fits = json!({"title": "ü".repeat(200), "content": "x".repeat(512 << 10), "tags": vec!["y".repeat(64); 32]});
+    let fits = json!({"title": "ü".repeat(200), "content": "x".repeat(512 << 10), "tags": vec!["y".repeat(64); 32],
+        "actorId": "a".repeat(256), "conversationId": "c".repeat(256)});
     let id = teach(system, &fits)["id"].as_str().unwrap().to_owned();
     system.delete(&format!("{KNOWLEDGE}/{id}")).expect(200);
     let with = |name: &str, value: Value| {
@@ -134,6 +135,8 @@ fn limits(system: &System) {
         (with("tags", json!(["x".repeat(65)])), "/tags/0"),
         (with("tags", json!([7])), "/tags/0"),
         (with("actorId", json!("")), "/actorId"),
+        (with("actorId", json!("x".repeat(257))), "/actorId"),
+        (with("conversationId", json!("")), "/conversationId"),
         (with("conversationId", json!("x".repeat(257))), "/conversationId"),
         (with("scope", json!("global")), "/scope"),
     ] {

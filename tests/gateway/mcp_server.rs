@@ -200,6 +200,9 @@ fn the_version_without_sessions_checks_what_each_request_says() {
         (&[version, ("mcp-method", "prompts/list")], &list("tools/list"), 400, -32020),
         (&[version, ("mcp-method", "tools/call")], &call("ask_ken"), 400, -32020),
         (&[version, ("mcp-method", "tools/call"), ("mcp-name", "reason")], &call("ask_ken"), 400, -32020),
+        (&[version, ("mcp-method", "tools/call"), ("mcp-name", "=?base64?!?=")], &call("ask_ken"), 400, -32020),
+        (&[version, ("mcp-method", "tools/call"), ("mcp-name", "=?base64?/w==?=")], &call("ask_ken"), 400, -32020),
+        (&[version, ("mcp-method", "tools/call"), ("mcp-name", "=?base64?w6Rzaw==?=")], &call("äsk"), 200, -32602),
         (&[version, ("mcp-method", "tools/list")], &message(json!(1), "tools/list", json!({})), 400, -32602),
         (&[version, ("mcp-method", "tools/list")], &without_capabilities, 400, -32602),
         (&[("mcp-protocol-version", "2030-01-01"), ("mcp-method", "tools/list")], &newer, 400, -32022),
@@ -210,8 +213,16 @@ fn the_version_without_sessions_checks_what_each_request_says() {
         assert_eq!(answer.at("/error/code"), code, "{headers:?} {body}");
     }
     // The handshake of older versions agrees on one of them.
-    assert_eq!(initialize(&system, "/mcp", MODERN, "probe").at("/result/protocolVersion"), "2025-11-25");
-    assert_eq!(initialize(&system, "/mcp", "2024-11-05", "probe").at("/result/protocolVersion"), "2024-11-05");
+    for (requested, agreed) in [
+        ("2024-11-05", "2024-11-05"),
+        ("2025-11-25", "2025-11-25"),
+        (MODERN, "2025-11-25"),
+        ("1999-01-01", "2025-11-25"),
+        ("", "2025-11-25"),
+    ] {
+        let answer = initialize(&system, "/mcp", requested, "probe");
+        assert_eq!(answer.at("/result/protocolVersion"), agreed, "{requested}");
+    }
 }
 
 /// Transcripts are there only if the configuration says so; a client with a scope reads its own.
@@ -260,14 +271,28 @@ fn bad_messages_have_errors_of_the_protocol() {
         let request = client.request("POST", "/mcp").header("content-type", "application/json");
         request.header("mcp-session-id", &session.id).body(text).send()
     };
-    for (text, code) in [
-        ("{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"tools/li", -32700),
-        ("[{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"ping\"}]", -32600),
-        ("{\"jsonrpc\":\"1.0\",\"id\":1,\"method\":\"ping\"}", -32600),
-        ("{\"jsonrpc\":\"2.0\",\"id\":null,\"method\":\"ping\"}", -32600),
+    // A fault has its code, and the id if there is one.
+    for (text, id, code) in [
+        ("", Value::Null, -32700),
+        (r#"{"jsonrpc":"2.0","id":1,"method":"tools/li"#, Value::Null, -32700),
+        (r#"[{"jsonrpc":"2.0","id":1,"method":"ping"}]"#, Value::Null, -32600),
+        (r#""x""#, Value::Null, -32600),
+        (r#"{"id":1,"method":"ping"}"#, json!(1), -32600),
+        (r#"{"jsonrpc":"1.0","id":1,"method":"ping"}"#, json!(1), -32600),
+        (r#"{"jsonrpc":"2.0","id":"a"}"#, json!("a"), -32600),
+        (r#"{"jsonrpc":"2.0","id":1,"method":2}"#, json!(1), -32600),
+        (r#"{"jsonrpc":"2.0","id":1,"method":"ping","params":[]}"#, json!(1), -32600),
+        (r#"{"jsonrpc":"2.0","id":1,"result":2}"#, json!(1), -32600),
+        (r#"{"jsonrpc":"2.0","id":1,"error":"no"}"#, json!(1), -32600),
+        (r#"{"jsonrpc":"2.0","id":null,"method":"ping"}"#, Value::Null, -32600),
+        (r#"{"jsonrpc":"2.0","id":1.5,"method":"ping"}"#, Value::Null, -32600),
+        (r#"{"jsonrpc":"2.0","id":{},"method":"ping"}"#, Value::Null, -32600),
+        (r#"{"jsonrpc":"2.0","id":[],"result":{}}"#, Value::Null, -32600),
     ] {
-        assert_eq!(raw(text).expect(400).at("/error/code"), code, "{text}");
+        let answer = raw(text).expect(400);
+        assert_eq!((answer.at("/id"), answer.at("/error/code")), (id, json!(code)), "{text}");
     }
+    assert_eq!(raw(r#"{"jsonrpc":"2.0","id":1,"result":{}}"#).status, 202);
     assert_eq!(raw(&"x".repeat(5 << 20)).status, 413);
     assert_eq!(system.get("/mcp").status, 405);
     assert_eq!(system.delete("/mcp").status, 405);

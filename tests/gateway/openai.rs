@@ -67,7 +67,7 @@ fn whole(system: &System) {
     assert_eq!(system.post(CHAT, &ask(&[("user", "length")])).expect(200).text("/choices/0/finish_reason"), "length");
     let parts = json!([{"type": "text", "text": "hel"}, {"type": "text", "text": "lo"}]);
     let body = json!({"model": "ken/orchestrator", "messages": [{"role": "user", "content": parts}], "temperature": 0, "max_tokens": 5,
-        "n": 1, "seed": null});
+        "n": 1, "logprobs": false, "seed": null, "unknown": null});
     let answer = system.post(CHAT, &body).expect(200);
     assert_eq!(answer.header("x-ken-ignored"), Some("max_tokens, temperature"));
 }
@@ -97,7 +97,7 @@ fn refused(system: &System) {
     for (body, status, param, code) in [
         (with(hello(), "n", json!(2)), 400, "n", json!("unsupported_parameter")),
         (with(hello(), "logprobs", json!(true)), 400, "logprobs", json!("unsupported_parameter")),
-        (with(hello(), "seed", json!(1)), 400, "seed", json!("unsupported_parameter")),
+        (with(hello(), "seed", json!(0)), 400, "seed", json!("unsupported_parameter")),
         (
             with(hello(), "response_format", json!({"type": "json_object"})),
             400,
@@ -394,7 +394,7 @@ fn retried(system: &System, path: &'static str, body: Value) -> std::thread::Joi
 #[test]
 fn images_of_the_user_are_shown_to_the_model() {
     let (provider, system) = with_provider();
-    let png = "data:image/png;base64,iVBORw0KGgo=";
+    let png = "data:image/PNG;base64,iVBORw0KGgo=";
     let text = json!({"type": "text", "text": "The first."});
     let image = |url: &str| json!({"type": "image_url", "image_url": {"url": url, "detail": "low"}});
     let said = |parts: Value| json!({"model": "ken", "messages": [{"role": "user", "content": parts}]});
@@ -417,6 +417,8 @@ fn images_of_the_user_are_shown_to_the_model() {
     assert_eq!(page(&session(&response)), ["[image]"]);
     for (parts, param) in [
         (json!([image("https://example.test/a.png")]), "messages[0].content[0].image_url.url"),
+        (json!([image("data:image/png,QQ==")]), "messages[0].content[0].image_url.url"),
+        (json!([image("data:image/png;base64,Q")]), "messages[0].content[0].image_url.url"),
         (json!([text, image("data:text/html;base64,QQ==")]), "messages[0].content[1].image_url.url"),
         (json!([{"type": "image_url", "image_url": {}}]), "messages[0].content[0]"),
         (json!([{"type": "input_audio", "input_audio": {}}]), "messages[0].content[0]"),

@@ -173,7 +173,17 @@ fn queries(system: &System) {
         ("/api/chat/sessions?limit=101", "?limit"),
         ("/api/chat/sessions?archived=yes", "?archived"),
         ("/api/chat/sessions?after=never-issued", "?after"),
+        // One field of an identity asks for all of them.
         ("/api/chat/sessions?actorId=a", "?connector"),
+        ("/api/chat/sessions?conversationId=c", "?connector"),
+        ("/api/chat/sessions?threadId=t", "?connector"),
+        ("/api/chat/sessions?connector=tui", "?actorId"),
+        ("/api/chat/sessions?connector=tui&actorId=a", "?conversationId"),
+        ("/api/chat/sessions?connector=x&actorId=a&conversationId=c", "?connector"),
+        ("/api/chat/sessions?connector=tui&actorId=%20&conversationId=c", "?actorId"),
+        ("/api/chat/sessions?connector=tui&actorId=a&actorId=b&conversationId=c", "?actorId"),
+        ("/api/chat/sessions?connector=tui&actorId=a&conversationId=c&threadId=", "?threadId"),
+        (&format!("/api/chat/sessions?connector=tui&actorId={}&conversationId=c", "x".repeat(257)), "?actorId"),
     ] {
         system.get(target).refused(400, "invalid", at);
     }

@@ -260,7 +260,9 @@ fn wrong_requests_are_refused_with_the_field() {
     let long = "x".repeat(121);
     for (body, at) in [
         (json!({"approved": true}), "/decidedBy"),
-        (json!({"decidedBy": "", "approved": true}), "/decidedBy"),
+        (json!({"decidedBy": " ", "approved": true}), "/decidedBy"),
+        (json!({"decidedBy": "ve\nra", "approved": true}), "/decidedBy"),
+        (json!({"decidedBy": "vera\u{9f}", "approved": true}), "/decidedBy"),
         (json!({"decidedBy": long, "approved": true}), "/decidedBy"),
         (json!({"decidedBy": "a"}), "/approved"),
         (json!({"decidedBy": "a", "approved": "yes"}), "/approved"),
@@ -271,7 +273,7 @@ fn wrong_requests_are_refused_with_the_field() {
         let answer = system.post("/api/approvals/apr_1/decision", &body).expect(400);
         assert_eq!(answer.text("/at"), at, "{body}");
     }
-    let body = json!({"decidedBy": "a", "approved": true});
+    let body = json!({"decidedBy": format!(" {} ", "ä".repeat(120)), "approved": true, "reason": "ä".repeat(2_000)});
     system.post("/api/approvals/apr_1/decision", &body).expect(404);
 }
 

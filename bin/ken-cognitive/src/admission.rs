@@ -2,7 +2,7 @@
 
 use ken_audit::Record;
 use ken_http::http::header::{AUTHORIZATION, HeaderMap, HeaderValue, WWW_AUTHENTICATE};
-use ken_http::{Failure, Key, Request};
+use ken_http::{Failure, Key, Request, single};
 use ken_types::{Code, Error};
 
 use crate::app::Cognitive;
@@ -63,16 +63,8 @@ impl Cognitive {
 
 /// Returns the key of a request. A header that occurs twice is ignored.
 fn key_of(headers: &HeaderMap) -> Option<&[u8]> {
-    let bearer = only(headers, AUTHORIZATION.as_str()).and_then(bearer);
-    bearer.or_else(|| only(headers, "x-api-key").map(<[u8]>::trim_ascii))
-}
-
-fn only<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a [u8]> {
-    let mut values = headers.get_all(name).iter();
-    match (values.next(), values.next()) {
-        (Some(value), None) => Some(value.as_bytes()),
-        _ => None,
-    }
+    let bearer = single(headers, AUTHORIZATION).and_then(bearer);
+    bearer.or_else(|| single(headers, "x-api-key").map(<[u8]>::trim_ascii))
 }
 
 /// Returns the token of a `Bearer` header. The case of the scheme's name is ignored (RFC 9110, section 11.1).
@@ -86,34 +78,5 @@ pub(crate) fn name(role: Role) -> &'static str {
         Role::ReadOnly => "read-only",
         Role::User => "user",
         Role::Admin => "admin",
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn key(lines: &[(&'static str, &'static str)]) -> Option<String> {
-        let mut headers = HeaderMap::new();
-        for (name, value) in lines {
-            headers.append(*name, HeaderValue::from_static(value));
-        }
-        key_of(&headers).map(|key| String::from_utf8_lossy(key).into_owned())
-    }
-
-    #[test]
-    fn places_of_a_key() {
-        for lines in [
-            &[("authorization", "Bearer k")][..],
-            &[("authorization", "bearer  k ")],
-            &[("x-api-key", " k")],
-            &[("authorization", "Basic abc"), ("x-api-key", "k")],
-            &[("authorization", "Bearer k"), ("x-api-key", "other")],
-        ] {
-            assert_eq!(key(lines).as_deref(), Some("k"), "{lines:?}");
-        }
-        for lines in [&[][..], &[("authorization", "k")], &[("x-api-key", "k"), ("x-api-key", "k")]] {
-            assert_eq!(key(lines), None, "{lines:?}");
-        }
     }
 }

@@ -39,16 +39,16 @@ pub(crate) async fn execute(app: Arc<Cognitive>, caller: Caller, mut request: Re
     let outcome = app.engine.run(&definition, &data, run).await?;
     app.metrics.workflow(&definition, &outcome);
     let mut records = observer.into_records();
-    records.push(completed(&outcome, &session, &request, &caller));
+    let completed = completed("execute_completed", &outcome, request.id(), caller.user_id());
+    records.push(completed.with("session_id", session.as_str()));
     app.record(records).await?;
     answer(&app, &outcome, &session, &request, &caller)
 }
 
 /// Returns the audit record of a run: how it ended, without its content.
-fn completed(outcome: &Outcome, session: &str, request: &Request, caller: &Caller) -> Record {
-    let record = Record::new("execute_completed", request.id(), caller.user_id())
+pub(crate) fn completed(event: &'static str, outcome: &Outcome, request_id: &str, user_id: &str) -> Record {
+    let record = Record::new(event, request_id, user_id)
         .with("workflow", outcome.workflow.as_str())
-        .with("session_id", session)
         .with("status", outcome.status.name())
         .with("execution_time_ms", outcome.milliseconds());
     match &outcome.error {

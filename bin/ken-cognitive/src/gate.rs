@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Instant;
 
-use ken_http::{Failure, Request, Response, caller_of};
+use ken_http::{Failure, Quota, Request, Response, caller_of};
 
 use crate::admission::Need;
 use crate::app::Cognitive;
@@ -64,16 +64,14 @@ where
         return function(app.clone(), Caller { owner }, request).await;
     };
     let taken = app.limits.take(group, payer(&owner, request.peer()));
-    let allowance = taken.map_err(|refusal| {
+    let quota = taken.map_err(|refusal| {
         app.metrics.limited(refusal.name);
         refusal.into_failure()
     })?;
-    let headers = allowance.headers();
     let done = function(app.clone(), Caller { owner }, request).await;
-    headers.into_iter().fold(done, |done, (name, value)| match (name, done) {
-        (Some(name), Ok(response)) => Ok(response.header(name, value)),
-        (Some(name), Err(failure)) => Err(failure.header(name, value)),
-        (None, done) => done,
+    quota.iter().flat_map(Quota::headers).fold(done, |done, (name, value)| match done {
+        Ok(response) => Ok(response.header(name, value)),
+        Err(failure) => Err(failure.header(name, value)),
     })
 }
 

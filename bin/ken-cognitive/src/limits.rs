@@ -5,11 +5,10 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Instant;
 
-use ken_http::http::header::{HeaderMap, HeaderName, HeaderValue};
-use ken_http::{Clock, Failure, Quota, Rate};
+use ken_http::{Clock, Failure, Quota};
 use ken_types::Error;
 
-use crate::settings::Settings;
+use crate::settings::{GROUPS, Settings};
 use crate::window::Window;
 
 /// The caller for whom a request is counted.
@@ -20,7 +19,7 @@ pub(crate) enum Payer {
     Address(IpAddr),
 }
 
-/// A group of routes with a common limit. Its name is used in metrics.
+/// A group of routes with a common limit, in the order of [`GROUPS`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Group {
     Execute,
@@ -34,7 +33,7 @@ pub(crate) enum Group {
 
 pub(crate) struct Limits {
     quota: Option<Window<Payer>>,
-    groups: [Option<Window<Payer>>; 5],
+    groups: Vec<Option<Window<Payer>>>,
 }
 
 impl Limits {
@@ -43,25 +42,16 @@ impl Limits {
     }
 
     fn with_clock(settings: &Settings, clock: Clock) -> Limits {
-        let window = |rate: Option<Rate>| rate.map(|rate| Window::new(rate, clock.clone()));
-        let rates = &settings.rates;
-        Limits {
-            quota: window(settings.quota),
-            groups: [
-                window(rates.execute),
-                window(rates.protocols),
-                window(rates.templates),
-                window(rates.session),
-                window(rates.metrics),
-            ],
-        }
+        let window = |rate: &Option<_>| rate.map(|rate| Window::new(rate, clock.clone()));
+        Limits { quota: window(&settings.quota), groups: settings.rates.iter().map(window).collect() }
     }
 
-    /// Counts a request in its group and in the quota of its key. A refused request is counted in neither. The headers
-    /// are those of the limit with fewer requests left.
-    pub(crate) fn take(&self, group: Group, payer: Payer) -> Result<Allowance, Refusal> {
+    /// Counts a request in its group and in the quota of its key. A refused request is counted in neither. Returns the limit
+    /// with fewer requests left, if there is one.
+    pub(crate) fn take(&self, group: Group, payer: Payer) -> Result<Option<Quota>, Refusal> {
         let quota = self.quota.as_ref().filter(|_| matches!(payer, Payer::Key(_)));
-        let both = [(self.groups.get(group as usize).and_then(Option::as_ref), group.name()), (quota, "quota")];
+        let name = GROUPS.get(group as usize).map_or("admin", |(name, ..)| *name);
+        let both = [(self.groups.get(group as usize).and_then(Option::as_ref), name), (quota, "quota")];
         for (window, name) in both {
             let found = window.map(|window| window.peek(payer));
             if let Some(quota) = found.filter(|quota| quota.retry_after_ms.is_some()) {
@@ -69,49 +59,15 @@ impl Limits {
             }
         }
         let taken = both.iter().filter_map(|(window, _)| Some(window.as_ref()?.take(payer)));
-        Ok(Allowance(taken.min_by_key(|quota| (quota.remaining, quota.limit))))
+        Ok(taken.min_by_key(|quota| (quota.remaining, quota.limit)))
     }
 }
-
-impl Group {
-    fn name(self) -> &'static str {
-        match self {
-            Group::Execute => "execute",
-            Group::Protocols => "protocols",
-            Group::Templates => "templates",
-            Group::Session => "session",
-            Group::Metrics => "metrics",
-            Group::Admin => "admin",
-        }
-    }
-}
-
-/// The quota for the headers of a request that was counted.
-#[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Allowance(Option<Quota>);
 
 /// The limit that refused a request.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Refusal {
     quota: Quota,
     pub(crate) name: &'static str,
-}
-
-impl Allowance {
-    /// Returns the `X-RateLimit-*` headers, or none if there is no limit.
-    pub(crate) fn headers(&self) -> HeaderMap {
-        let mut headers = HeaderMap::new();
-        if let Some(quota) = &self.0 {
-            for (name, value) in [
-                ("x-ratelimit-limit", u64::from(quota.limit)),
-                ("x-ratelimit-remaining", u64::from(quota.remaining)),
-                ("x-ratelimit-reset", quota.reset_s),
-            ] {
-                headers.insert(HeaderName::from_static(name), HeaderValue::from(value));
-            }
-        }
-        headers
-    }
 }
 
 impl Refusal {
@@ -122,8 +78,7 @@ impl Refusal {
         };
         let message = format!("{what} is reached: {} requests", self.quota.limit);
         let failure = Failure::from(Error::busy(message, self.quota.retry_after_ms.unwrap_or(1)));
-        let headers = Allowance(Some(self.quota)).headers();
-        headers.iter().fold(failure, |failure, (name, value)| failure.header(name.clone(), value.clone()))
+        self.quota.headers().into_iter().fold(failure, |failure, (name, value)| failure.header(name, value))
     }
 }
 
@@ -146,12 +101,11 @@ mod tests {
     #[test]
     fn a_request_counts_for_group_and_quota_or_for_neither() {
         let limits = limits(&[("API_KEY_QUOTA_PER_MINUTE", "3"), ("RATE_LIMIT_EXECUTE", "2/second")]);
-        let shown = |allowance: Allowance| allowance.headers()["x-ratelimit-remaining"].to_str().unwrap().to_owned();
-        assert_eq!(shown(limits.take(Group::Execute, ANNA).unwrap()), "1");
-        assert_eq!(shown(limits.take(Group::Execute, ANNA).unwrap()), "0");
+        let remaining = |group| limits.take(group, ANNA).unwrap().unwrap().remaining;
+        assert_eq!([remaining(Group::Execute), remaining(Group::Execute)], [1, 0]);
         // The group's limit refuses the request, so the quota does not change.
         assert_eq!(limits.take(Group::Execute, ANNA).unwrap_err().name, "execute");
-        assert_eq!(shown(limits.take(Group::Session, ANNA).unwrap()), "0");
+        assert_eq!(remaining(Group::Session), 0);
         assert_eq!(limits.take(Group::Admin, ANNA).unwrap_err().name, "quota");
         assert!(limits.take(Group::Execute, BERT).is_ok());
         let failure = limits.take(Group::Execute, ANNA).unwrap_err().into_failure();
@@ -162,7 +116,7 @@ mod tests {
     fn without_limits_nothing_is_counted_or_reported() {
         let limits = limits(&[("RATE_LIMIT_EXECUTE", "0")]);
         for _ in 0..1_000 {
-            assert!(limits.take(Group::Execute, ANNA).unwrap().headers().is_empty());
+            assert!(limits.take(Group::Execute, ANNA).unwrap().is_none());
         }
     }
 

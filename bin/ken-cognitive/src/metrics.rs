@@ -10,7 +10,9 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
-use prometheus_client::registry::{Registry, Unit};
+use prometheus_client::registry::{Metric, Registry, Unit};
+
+use crate::settings::GROUPS;
 
 type Labels<const N: usize> = [(&'static str, String); N];
 type Counters<const N: usize> = Family<Labels<N>, Counter>;
@@ -39,9 +41,6 @@ pub(crate) struct Metrics {
     sessions: Gauge,
 }
 
-/// Names of the rate limits.
-const LIMITS: [&str; 7] = ["execute", "protocols", "templates", "session", "metrics", "quota", "wrong_keys"];
-
 /// Counts a request as in progress until it is dropped.
 pub(crate) struct Open(Gauge);
 
@@ -53,78 +52,34 @@ impl Drop for Open {
 
 impl Metrics {
     pub(crate) fn new() -> Metrics {
-        let mut metrics = Metrics {
-            registry: Registry::with_prefix("ken"),
-            requests: Family::default(),
-            request_duration: Family::new_with_constructor(duration_histogram),
-            requests_open: Gauge::default(),
-            workflows: Family::default(),
-            steps: Family::default(),
-            step_duration: Family::new_with_constructor(duration_histogram),
-            step_quality: Family::new_with_constructor(ratio_histogram),
-            low_quality: Counter::default(),
-            coherence_failures: Counter::default(),
-            retries: Counter::default(),
-            aborts: Counter::default(),
-            tool_processes: Family::default(),
-            auth_failures: Counter::default(),
-            limited: Family::default(),
-            audit_records: Counter::default(),
-            audit_failures: Counter::default(),
-            queue: Family::default(),
-            sessions: Gauge::default(),
+        let mut registry = Registry::with_prefix("ken");
+        let to = &mut registry;
+        let metrics = Metrics {
+            requests: registered(to, "requests", "Requests answered, by route and status"),
+            request_duration: durations(to, "request_duration", "Time from the head of a request to its answer"),
+            requests_open: registered(to, "requests_open", "Requests being answered"),
+            auth_failures: registered(to, "auth_failures", "Requests with a wrong or missing key"),
+            limited: registered(to, "rate_limited", "Requests refused by a limit"),
+            audit_records: registered(to, "audit_records", "Records written to the audit log"),
+            audit_failures: registered(to, "audit_failures", "Acts refused because they could not be recorded"),
+            queue: registered(to, "queue_length", "Entries that wait, by queue"),
+            sessions: registered(to, "sessions", "Sessions whose history is kept"),
+            workflows: registered(to, "workflows", "Workflows run, by how they ended"),
+            steps: registered(to, "steps", "Steps, by protocol and how they ended"),
+            step_duration: durations(to, "step_duration", "Time from the start of a step to the answer of its tool"),
+            step_quality: ratios(to, "step_quality", "Quality of steps, 0 to 1"),
+            low_quality: registered(to, "governance_low_quality", "Steps below GOV_MIN_QUALITY"),
+            coherence_failures: registered(to, "governance_coherence_failures", "Times that results did not agree"),
+            retries: registered(to, "governance_retries", "Steps that ran once more because results did not agree"),
+            aborts: registered(to, "governance_aborts", "Workflows aborted"),
+            tool_processes: registered(to, "tool_processes", "Processes of tools, by protocol and state"),
+            registry,
         };
-        metrics.register_requests();
-        metrics.register_workflows();
         // All limits start at zero, so that the first refusal is visible as an increase.
-        for limit in LIMITS {
+        for limit in GROUPS.map(|(name, ..)| name).into_iter().chain(["quota", "wrong_keys"]) {
             drop(metrics.limited.get_or_create(&[("limit", limit.to_owned())]));
         }
         metrics
-    }
-
-    fn register_workflows(&mut self) {
-        let to = &mut self.registry;
-        to.register("workflows", "Workflows run, by how they ended", self.workflows.clone());
-        to.register("steps", "Steps, by protocol and how they ended", self.steps.clone());
-        to.register_with_unit(
-            "step_duration",
-            "Time from the start of a step to the answer of its tool",
-            Unit::Seconds,
-            self.step_duration.clone(),
-        );
-        to.register("step_quality", "Quality of steps, 0 to 1", self.step_quality.clone());
-        to.register("governance_low_quality", "Steps below GOV_MIN_QUALITY", self.low_quality.clone());
-        to.register(
-            "governance_coherence_failures",
-            "Times that results did not agree",
-            self.coherence_failures.clone(),
-        );
-        to.register(
-            "governance_retries",
-            "Steps that ran once more because results did not agree",
-            self.retries.clone(),
-        );
-        to.register("governance_aborts", "Workflows aborted", self.aborts.clone());
-        to.register("tool_processes", "Processes of tools, by protocol and state", self.tool_processes.clone());
-    }
-
-    fn register_requests(&mut self) {
-        let to = &mut self.registry;
-        to.register("requests", "Requests answered, by route and status", self.requests.clone());
-        to.register_with_unit(
-            "request_duration",
-            "Time from the head of a request to its answer",
-            Unit::Seconds,
-            self.request_duration.clone(),
-        );
-        to.register("requests_open", "Requests being answered", self.requests_open.clone());
-        to.register("auth_failures", "Requests with a wrong or missing key", self.auth_failures.clone());
-        to.register("rate_limited", "Requests refused by a limit", self.limited.clone());
-        to.register("audit_records", "Records written to the audit log", self.audit_records.clone());
-        to.register("audit_failures", "Acts refused because they could not be recorded", self.audit_failures.clone());
-        to.register("queue_length", "Entries that wait, by queue", self.queue.clone());
-        to.register("sessions", "Sessions whose history is kept", self.sessions.clone());
     }
 
     pub(crate) fn open(&self) -> Open {
@@ -206,14 +161,28 @@ impl Metrics {
     }
 }
 
-/// Returns a histogram for ratios, with buckets of a tenth each.
-fn ratio_histogram() -> Histogram {
-    Histogram::new([0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0])
+/// Makes a metric and registers it.
+fn registered<M: Metric + Clone + Default>(to: &mut Registry, name: &str, help: &str) -> M {
+    let metric = M::default();
+    to.register(name, help, metric.clone());
+    metric
 }
 
-/// Returns a histogram for durations, with buckets from 0.1 ms to 10 s.
-fn duration_histogram() -> Histogram {
-    Histogram::new([
-        0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0,
-    ])
+/// Makes histograms of ratios, with buckets of a tenth each.
+fn ratios(to: &mut Registry, name: &str, help: &str) -> Histograms {
+    let metric =
+        Histograms::new_with_constructor(|| Histogram::new([0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0]));
+    to.register(name, help, metric.clone());
+    metric
+}
+
+/// Makes histograms of durations, with buckets from 0.1 ms to 10 s.
+fn durations(to: &mut Registry, name: &str, help: &str) -> Histograms {
+    let metric = Histograms::new_with_constructor(|| {
+        Histogram::new([
+            0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0,
+        ])
+    });
+    to.register_with_unit(name, help, Unit::Seconds, metric.clone());
+    metric
 }

@@ -4,8 +4,9 @@ use std::future::ready;
 use std::sync::{Mutex, PoisonError};
 
 use ken_audit::Record;
-use ken_flow::{Decision, Event, Observer, Pending, StepEnd};
+use ken_flow::{Event, Observer, Pending, StepEnd};
 use ken_types::Error;
+use serde_json::json;
 
 use crate::metrics::Metrics;
 
@@ -37,7 +38,7 @@ impl<'a> AuditObserver<'a> {
             Event::GovernanceIncoherenceDetected { score, issues } => {
                 record.with("score", *score).with("issues", issues.len())
             }
-            Event::RecoveryDecision { decision, .. } => record.with("decision", decision_name(*decision)),
+            Event::RecoveryDecision { decision, .. } => record.with("decision", json!(decision)),
             Event::GovernanceAbort { issues } => record.with("issues", issues.len()),
         }
     }
@@ -54,12 +55,5 @@ impl Observer for AuditObserver<'_> {
         let record = self.record(event);
         self.records.lock().unwrap_or_else(PoisonError::into_inner).push(record);
         Box::pin(ready(Ok(())))
-    }
-}
-
-fn decision_name(decision: Decision) -> &'static str {
-    match decision {
-        Decision::Retry => "retry",
-        Decision::Abort => "abort",
     }
 }

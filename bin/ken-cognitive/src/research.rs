@@ -318,7 +318,7 @@ impl Research {
     }
 }
 
-fn failure(name: &str, message: impl Into<String>) -> Failure {
+pub(crate) fn failure(name: &str, message: impl Into<String>) -> Failure {
     Failure { name: name.to_owned(), message: message.into() }
 }
 

@@ -14,59 +14,48 @@ use crate::{execute, health, keys_admin, listings, metrics_page, models_admin, o
 /// The first segments of paths that accept a body.
 const AREAS: [&str; 3] = ["v1", "execute", "admin"];
 
-const READ: Need = Need::Role(Role::ReadOnly);
-const USER: Need = Need::Role(Role::User);
-const ADMIN: Need = Need::Role(Role::Admin);
+/// The table of routes. Each request passes the gate before its handler.
+struct Table(Routes<Cognitive>);
+
+impl Table {
+    fn on<F, W>(self, pattern: &str, access: Access, function: F) -> Table
+    where
+        F: Fn(Arc<Cognitive>, Caller, Request) -> W + Copy + Send + Sync + 'static,
+        W: Future<Output = Result<Response, Failure>> + Send + 'static,
+    {
+        Table(self.0.on(pattern, move |app, request| pass(app, request, access, function)))
+    }
+}
 
 pub(crate) fn table(body_bytes: u64) -> Routes<Cognitive> {
-    let routes =
-        AREAS.iter().fold(Routes::new(), |routes, first| routes.area(Area::below(first).body_limit(body_bytes)));
-    administration(workflows(open(routes)))
-}
-
-fn open(routes: Routes<Cognitive>) -> Routes<Cognitive> {
+    let areas = AREAS.iter().fold(Routes::new(), |areas, first| areas.area(Area::below(first).body_limit(body_bytes)));
+    let access = |route, need, group| Access { route, need, group };
     let health = access("health", Need::Nothing, None);
-    let routes = add(routes, "GET /health", health, health::health);
-    let routes = add(routes, "GET /health/detailed", health, health::detailed);
     let openapi = access("openapi", Need::Nothing, None);
-    let routes = add(routes, "GET /openapi.json", openapi, openapi::document);
     let metrics = |need| access("metrics", need, Some(Group::Metrics));
-    let routes = add(routes, "GET /metrics", metrics(ADMIN), metrics_page::metrics);
-    add(routes, "GET /metrics/prometheus", metrics(Need::Scraper), metrics_page::prometheus)
-}
-
-fn workflows(routes: Routes<Cognitive>) -> Routes<Cognitive> {
-    let execute = access("execute", USER, Some(Group::Execute));
-    let routes = add(routes, "POST /v1/execute", execute, execute::execute);
-    let routes = add(routes, "POST /execute", execute, execute::execute);
-    let protocols = access("protocols", READ, Some(Group::Protocols));
-    let routes = add(routes, "GET /v1/protocols", protocols, listings::protocols);
-    let routes = add(routes, "GET /protocols", protocols, listings::protocols);
-    let templates = access("templates", READ, Some(Group::Templates));
-    let routes = add(routes, "GET /v1/templates", templates, listings::templates);
-    let routes = add(routes, "GET /templates", templates, listings::templates);
-    let session = access("session", READ, Some(Group::Session));
-    add(routes, "GET /v1/session/:id", session, listings::session)
-}
-
-fn administration(routes: Routes<Cognitive>) -> Routes<Cognitive> {
-    let models = access("models", ADMIN, Some(Group::Admin));
-    let routes = add(routes, "GET /admin/models", models, models_admin::list);
-    let routes = add(routes, "POST /admin/models/activate", models, models_admin::activate);
-    let keys = access("api_keys", ADMIN, Some(Group::Admin));
-    let routes = add(routes, "GET /admin/api-keys", keys, keys_admin::list);
-    let routes = add(routes, "POST /admin/api-keys", keys, keys_admin::add);
-    add(routes, "DELETE /admin/api-keys/:user_id", keys, keys_admin::remove)
-}
-
-fn access(route: &'static str, need: Need, group: Option<Group>) -> Access {
-    Access { route, need, group }
-}
-
-fn add<F, W>(routes: Routes<Cognitive>, pattern: &str, gate: Access, function: F) -> Routes<Cognitive>
-where
-    F: Fn(Arc<Cognitive>, Caller, Request) -> W + Copy + Send + Sync + 'static,
-    W: Future<Output = Result<Response, Failure>> + Send + 'static,
-{
-    routes.on(pattern, move |app, request| pass(app, request, gate, function))
+    let execute = access("execute", Need::Role(Role::User), Some(Group::Execute));
+    let protocols = access("protocols", Need::Role(Role::ReadOnly), Some(Group::Protocols));
+    let templates = access("templates", Need::Role(Role::ReadOnly), Some(Group::Templates));
+    let session = access("session", Need::Role(Role::ReadOnly), Some(Group::Session));
+    let models = access("models", Need::Role(Role::Admin), Some(Group::Admin));
+    let keys = access("api_keys", Need::Role(Role::Admin), Some(Group::Admin));
+    Table(areas)
+        .on("GET    /health", health, health::health)
+        .on("GET    /health/detailed", health, health::detailed)
+        .on("GET    /openapi.json", openapi, openapi::document)
+        .on("GET    /metrics", metrics(Need::Role(Role::Admin)), metrics_page::metrics)
+        .on("GET    /metrics/prometheus", metrics(Need::Scraper), metrics_page::prometheus)
+        .on("POST   /v1/execute", execute, execute::execute)
+        .on("POST   /execute", execute, execute::execute)
+        .on("GET    /v1/protocols", protocols, listings::protocols)
+        .on("GET    /protocols", protocols, listings::protocols)
+        .on("GET    /v1/templates", templates, listings::templates)
+        .on("GET    /templates", templates, listings::templates)
+        .on("GET    /v1/session/:id", session, listings::session)
+        .on("GET    /admin/models", models, models_admin::list)
+        .on("POST   /admin/models/activate", models, models_admin::activate)
+        .on("GET    /admin/api-keys", keys, keys_admin::list)
+        .on("POST   /admin/api-keys", keys, keys_admin::add)
+        .on("DELETE /admin/api-keys/:user_id", keys, keys_admin::remove)
+        .0
 }

@@ -19,8 +19,9 @@ use tokio::sync::watch;
 use tokio::time::sleep;
 
 use crate::app::Cognitive;
+use crate::execute::completed;
 use crate::observer::AuditObserver;
-use crate::research;
+use crate::research::{self, failure};
 
 /// The maximum number of runs at the same time. The store enforces it for all processes together.
 const MAX_RUNS: usize = 32;
@@ -69,10 +70,6 @@ impl Runner {
         let ended = execute(&self.app, run, deadline).await?;
         Ok(ended.map(|result| (result, Vec::new())))
     }
-}
-
-fn failure(name: &str, message: impl Into<String>) -> Failure {
-    Failure { name: name.to_owned(), message: message.into() }
 }
 
 /// Executes a run. Fails if it could not be recorded because another process has claimed it.
@@ -124,14 +121,7 @@ async fn audited(
     deadline: Instant,
 ) -> Result<(), Failure> {
     let mut records = observer.into_records();
-    let record = ken_audit::Record::new("run_completed", run.id().as_str(), USER)
-        .with("workflow", outcome.workflow.as_str())
-        .with("status", outcome.status.name())
-        .with("execution_time_ms", outcome.milliseconds());
-    records.push(match &outcome.error {
-        Some(error) => record.with("code", error.code.name()),
-        None => record,
-    });
+    records.push(completed("run_completed", outcome, run.id().as_str(), USER));
     loop {
         match app.record(records.clone()).await {
             Ok(()) => return Ok(()),

@@ -126,27 +126,10 @@ impl Kept {
 mod tests {
     use super::*;
 
-    fn owner(user_id: &str, role: Role) -> Owner {
-        Owner { user_id: user_id.into(), role, digest: [0; 32] }
-    }
-
-    #[test]
-    fn a_session_belongs_to_its_owner() {
-        let sessions = Sessions::default();
-        sessions.claim("s", "anna").unwrap();
-        sessions.record("s", "anna", Bytes::from_static(b"1"));
-        assert_eq!(sessions.claim("s", "bert").unwrap_err().code, ken_types::Code::Forbidden);
-        assert_eq!(sessions.history("s", &owner("bert", Role::User)), None);
-        for reader in [owner("anna", Role::ReadOnly), owner("root", Role::Admin)] {
-            assert_eq!(sessions.history("s", &reader).unwrap(), [Bytes::from_static(b"1")]);
-        }
-        assert_eq!(sessions.history("t", &owner("root", Role::Admin)), None);
-    }
-
     #[test]
     fn the_number_of_sessions_is_bounded_and_the_oldest_is_removed() {
         let sessions = Sessions::default();
-        let anna = owner("anna", Role::User);
+        let anna = Owner { user_id: "anna".into(), role: Role::User, digest: [0; 32] };
         for n in 0..60u8 {
             sessions.record("first", "anna", Bytes::from(vec![n]));
         }

@@ -1,11 +1,10 @@
 //! Starts the server: reads settings, and opens state and sockets.
 
-use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::time::Instant;
 
 use ken_flow::{Catalog, Engine, Protocols};
-use ken_http::{Access, Limiter, Rate, Server, Trust};
+use ken_http::{Access, Limiter, Rate, Server, Trust, listening};
 use ken_service::{NoOptions, Program, Start};
 use ken_types::Error;
 use ken_wire::Table;
@@ -54,7 +53,8 @@ pub(crate) fn start(
         held: Arc::default(),
         settings,
     });
-    let socket = http_socket(start)?;
+    let listen = (start.config.cognitive.listen, start.config.cognitive.port);
+    let socket = listening(start.sockets.take("http"), listen.into(), "cognitive")?;
     // Everybody needs a key, so no request has to be local.
     let access = Access::new(None).trust(Trust::Nobody);
     let server = Server::new(routes::table(app.settings.body_bytes), app.clone()).envelope(envelope).access(access);
@@ -84,16 +84,4 @@ fn workflow_settings(
             Err(Error::invalid("PROTOCOL_TIMEOUTS_MS", message).hint(format!("known: {}", known.join(", "))))
         }
     }
-}
-
-/// Returns the listening socket that kend passes, or else binds a new one.
-fn http_socket(start: &mut Start<NoOptions>) -> Result<TcpListener, Error> {
-    if let Some(socket) = start.sockets.take("http") {
-        return Ok(TcpListener::from(socket));
-    }
-    let address = SocketAddr::new(start.config.cognitive.listen, start.config.cognitive.port);
-    TcpListener::bind(address).map_err(|error| {
-        Error::unavailable(format!("cannot listen on {address}: {error}"))
-            .hint("set another port: [cognitive] port in ken.toml")
-    })
 }

@@ -16,7 +16,8 @@ use crate::app::Gateway;
 use crate::body::{self, check_size, given, required};
 use crate::idempotency::{ReplayableResponse, once};
 use crate::images;
-use crate::store::{CHANGE, failed_change};
+use crate::page;
+use crate::part::{CHANGE, failed_change};
 use crate::stream::read;
 use crate::stream::subject::Subject;
 use crate::turn::{Waited, check_model, check_named_model, failure, stream_url, wait};
@@ -81,7 +82,7 @@ async fn admit_and_wait(
     let time = if waits { gateway.wait.max(CHANGE) } else { CHANGE };
     let admitted = gateway
         .store
-        .change::<SubmissionsAdmit>(&admit, time)
+        .change_within::<SubmissionsAdmit>(&admit, time)
         .await
         .map_err(|error| failed_change(error, "submissionId", admit.submission_id.as_str()))?;
     let admission = match admitted {
@@ -101,13 +102,12 @@ async fn admit_and_wait(
     }
 }
 
+fn body(admission: &Admission, stream_url: &str) -> Value {
+    json!({"streamUrl": stream_url, "offset": admission.offset, "submissionId": admission.submission_id})
+}
+
 fn accepted_response(admission: &Admission, stream_url: &str) -> Result<ReplayableResponse, Failure> {
-    let body = json!({
-        "streamUrl": stream_url,
-        "offset": admission.offset,
-        "submissionId": admission.submission_id,
-    });
-    let answer = ReplayableResponse::json(202, &body)?;
+    let answer = ReplayableResponse::json(202, &body(admission, stream_url))?;
     Ok(answer.header("location", stream_url).header("stream-next-offset", admission.offset.to_string()))
 }
 
@@ -118,12 +118,8 @@ fn settled_response(
 ) -> Result<ReplayableResponse, Failure> {
     match (status.state, status.result) {
         (State::Completed, Some(result)) => {
-            let body = json!({
-                "result": result,
-                "streamUrl": stream_url,
-                "offset": admission.offset,
-                "submissionId": admission.submission_id,
-            });
+            let mut body = body(admission, stream_url);
+            body["result"] = json!(result);
             ReplayableResponse::json(200, &body)
         }
         (state, _) => {
@@ -154,11 +150,8 @@ pub(crate) async fn abort(gateway: Arc<Gateway>, mut request: Request) -> Result
 
 /// Whether the caller waits for the result: `?wait=result`, given once.
 pub(crate) fn waits(request: &Request) -> Result<bool, Failure> {
-    match request.query()?.one("wait")? {
-        None => Ok(false),
-        Some("result") => Ok(true),
-        Some(other) => Err(Error::invalid("?wait", format!("wait is {other:?}, it must be result")).into()),
-    }
+    let read = |text: &str| (text == "result").then_some(true);
+    Ok(page::choice(&request.query()?, "wait", read, "result")?.unwrap_or(false))
 }
 
 /// Returns the instance that the path names. Only the orchestrator can be addressed.

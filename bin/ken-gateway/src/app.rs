@@ -7,32 +7,32 @@ use std::time::Duration;
 use ken_chat::Ingress;
 use ken_http::{Request, names_loopback};
 use ken_types::ops::model::ModelInfo;
-use ken_wire::{CachedReply, Daemon, Pool};
+use ken_wire::{CachedReply, Daemon};
 use nix::unistd::User;
 use serde_json::{Map, Value};
 
 use crate::dedup::DedupSlots;
 use crate::link::LinkKey;
 use crate::mcp::state::{Answered, Running};
+use crate::part::Part;
 use crate::probe::WriteProbe;
-use crate::store::Store;
 use crate::stream::follow::FollowedStreams;
 
 /// Connections to the other parts, and the configuration.
 #[derive(Debug)]
 pub(crate) struct Gateway {
-    pub(crate) store: Store,
+    pub(crate) store: Part,
     pub(crate) write_probe: WriteProbe,
-    pub(crate) model: Pool,
+    pub(crate) model: Part,
     /// The models that ken-model has configured.
     pub(crate) models: CachedReply<ModelInfo>,
-    pub(crate) agent: Pool,
-    pub(crate) approver: Pool,
-    pub(crate) cognitive: Pool,
-    pub(crate) scheduler: Pool,
-    pub(crate) messenger: Pool,
-    pub(crate) kend: Pool,
-    pub(crate) tools: Pool,
+    pub(crate) agent: Part,
+    pub(crate) approver: Part,
+    pub(crate) cognitive: Part,
+    pub(crate) scheduler: Part,
+    pub(crate) messenger: Part,
+    pub(crate) kend: Part,
+    pub(crate) tools: Part,
     /// The calls over MCP that are being answered.
     pub(crate) mcp_running: Arc<Running>,
     pub(crate) mcp_answered: Answered,

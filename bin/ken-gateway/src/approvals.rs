@@ -18,7 +18,7 @@ use crate::app::Gateway;
 use crate::body::{self, check_length, given, required};
 use crate::idempotency::{ReplayableResponse, once};
 use crate::page;
-use crate::store::{CALL_TIMEOUT, CHANGE, change_failed};
+use crate::part::CALL_TIMEOUT;
 
 /// GET /api/approvals/pending
 pub(crate) async fn pending(gateway: Arc<Gateway>, request: Request) -> Result<Response, Failure> {
@@ -49,7 +49,7 @@ pub(crate) async fn pending(gateway: Arc<Gateway>, request: Request) -> Result<R
 
 async fn read(gateway: &Gateway, list: &ListApprovals) -> Result<PendingApprovals, Error> {
     let time = CALL_TIMEOUT + Duration::from_millis(list.wait_ms);
-    gateway.store.call::<ApprovalsPending>(list, time).await
+    gateway.store.call_within::<ApprovalsPending>(list, time).await
 }
 
 /// Reads the fields of a filter that name connector, actor and conversation.
@@ -87,14 +87,14 @@ pub(crate) async fn list(gateway: Arc<Gateway>, request: Request) -> Result<Resp
         limit: page::limit(&query, 100, 50)?,
         after: page::cursor(&query, "after")?,
     };
-    Response::json(200, &gateway.store.call::<ApprovalsList>(&args, CALL_TIMEOUT).await?)
+    Response::json(200, &gateway.store.call::<ApprovalsList>(&args).await?)
 }
 
 /// GET /api/approvals/:requestId
 pub(crate) async fn get(gateway: Arc<Gateway>, request: Request) -> Result<Response, Failure> {
     let id = request.segment("requestId").to_owned();
     let args = GetApproval { id, wait_ms: 0 };
-    Response::json(200, &gateway.store.call::<ApprovalsGet>(&args, CALL_TIMEOUT).await?)
+    Response::json(200, &gateway.store.call::<ApprovalsGet>(&args).await?)
 }
 
 /// GET /api/approvals/:requestId/diff
@@ -149,9 +149,7 @@ pub(crate) async fn decide(gateway: Arc<Gateway>, mut request: Request) -> Resul
     let work = async |mut mint: Mint| {
         let decided_as = decided_as(&gateway, request.caller());
         let decided = DecideApproval { key: Some(mint.ulid()), decided_as, ..decided };
-        let decision =
-            gateway.approver.change::<ApprovalsDecide>(&decided, CALL_TIMEOUT, CHANGE).await.map_err(change_failed)?;
-        ReplayableResponse::json(200, &decision)
+        ReplayableResponse::json(200, &gateway.approver.change::<ApprovalsDecide>(&decided).await?)
     };
     once(&gateway, &request, &bytes, plain, work).await
 }
@@ -162,29 +160,5 @@ fn decided_as(gateway: &Gateway, caller: Caller) -> Option<DecidedAs> {
         Caller::Local { uid } => uid.map(|uid| DecidedAs::Local { uid, user: gateway.user_name(uid) }),
         Caller::Operator => Some(DecidedAs::Secret),
         Caller::Anyone => None,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_decision_names_who_has_made_it() {
-        let [name, reason] = [DECIDED_BY_CHARACTERS, REASON_CHARACTERS].map(|length| "ä".repeat(length));
-        for (body, at) in [
-            (json!({"decidedBy": name, "approved": false, "reason": reason}), None),
-            (json!({"decidedBy": format!(" {name} "), "approved": true}), None),
-            (json!({"decidedBy": "vera"}), Some("/approved")),
-            (json!({"approved": true}), Some("/decidedBy")),
-            (json!({"decidedBy": " ", "approved": true}), Some("/decidedBy")),
-            (json!({"decidedBy": format!("{name}ä"), "approved": true}), Some("/decidedBy")),
-            (json!({"decidedBy": "ve\nra", "approved": true}), Some("/decidedBy")),
-            (json!({"decidedBy": "vera\u{9f}", "approved": true}), Some("/decidedBy")),
-            (json!({"decidedBy": "vera", "approved": true, "reason": format!("{reason}ä")}), Some("/reason")),
-        ] {
-            let read: Decided = serde_json::from_value(body.clone()).unwrap();
-            assert_eq!(read.check("apr_1").err().and_then(|error| error.at).as_deref(), at, "{body}");
-        }
     }
 }

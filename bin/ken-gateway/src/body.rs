@@ -1,6 +1,7 @@
 //! Reads JSON bodies into types. Errors name the field.
 
 use ken_http::Failure;
+use ken_types::limits::IDENTITY_CHARACTERS;
 use ken_types::{Error, json};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer};
@@ -52,6 +53,12 @@ pub(crate) fn check_length(at: &str, text: &str, min: usize, max: usize) -> Resu
         return Err(Error::invalid(at, message));
     }
     Ok(())
+}
+
+/// Checks a field of an identity, which is not blank.
+pub(crate) fn check_identity(at: &str, text: &str) -> Result<(), Error> {
+    check_length(at, text.trim(), 1, usize::MAX)?;
+    check_length(at, text, 1, IDENTITY_CHARACTERS)
 }
 
 /// Returns an error if the text of a field has more than `max` bytes.

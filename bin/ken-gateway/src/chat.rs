@@ -15,10 +15,10 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use crate::app::Gateway;
-use crate::body::{self, check_length, check_size, given, pointer, required};
+use crate::body::{self, check_identity, check_length, check_size, given, pointer, required};
 use crate::health::missing_for_turns;
 use crate::idempotency::{ReplayableResponse, once};
-use crate::store::{CALL_TIMEOUT, change_failed, failed_change};
+use crate::part::{CALL_TIMEOUT, change_failed, failed_change};
 use crate::turn::{Waited, check_model, check_named_model, stream_url, wait};
 
 /// The request body. Unknown fields are ignored, because clients pass on the fields of their platforms.
@@ -91,8 +91,7 @@ impl Message {
                 (None, Connector::Web) => connector.name().to_owned(),
                 (value, _) => required(name, value.clone())?,
             };
-            check_length(&pointer(name), value.trim(), 1, usize::MAX)?;
-            check_length(&pointer(name), &value, 1, IDENTITY_CHARACTERS)?;
+            check_identity(&pointer(name), &value)?;
             Ok(value)
         };
         Ok(Scope {
@@ -192,16 +191,17 @@ async fn converse(
         .map_err(|error| failed_change(change_failed(error), "eventId", event_id.as_str()))?;
     preference.time = preference.time.saturating_sub(begun.elapsed());
     let event = event(&received, connector);
+    let turn = |session: OpenSession, submission| {
+        let stream_url = stream_url(gateway, request, session.id.as_str());
+        Turn { gateway, request, preference, event, session, submission, stream_url }
+    };
     match received.done {
         Effect::Refused(error) => Err(Failure::from(error).with("eventId", received.event_id.0)),
         Effect::Commanded(Reply { submission: Some(submission), session: Some(session), name, text, .. }) => {
-            let turn = Turn::new(gateway, request, event, session, submission);
-            turn.compact_response(gateway, request, preference, &name, &text).await
+            turn(session, submission).compact_response(&name, &text).await
         }
         Effect::Commanded(reply) => command_response(gateway, request, &received.event_id.0, &reply),
-        Effect::Prompted { session, submission } => {
-            Turn::new(gateway, request, event, session, submission).turn_response(gateway, request, preference).await
-        }
+        Effect::Prompted { session, submission } => turn(session, submission).turn_response().await,
     }
 }
 
@@ -240,52 +240,39 @@ fn command_response(
 }
 
 /// An accepted prompt, with the data for its reply.
-struct Turn {
+struct Turn<'a> {
+    gateway: &'a Gateway,
+    request: &'a Request,
+    preference: Preference,
     event: Value,
     session: OpenSession,
     submission: Admission,
     stream_url: String,
 }
 
-impl Turn {
-    fn new(gateway: &Gateway, request: &Request, event: Value, session: OpenSession, submission: Admission) -> Turn {
-        let stream_url = stream_url(gateway, request, session.id.as_str());
-        Turn { event, session, submission, stream_url }
-    }
-
-    async fn wait(&self, gateway: &Gateway, request: &Request, preference: &Preference) -> Result<Waited, Error> {
+impl Turn<'_> {
+    async fn wait(&self) -> Result<Waited, Error> {
         let id = &self.submission.submission_id;
-        wait(gateway, request.shutdown(), id, Some(preference.time)).await
+        wait(self.gateway, self.request.shutdown(), id, Some(self.preference.time)).await
     }
 
-    async fn turn_response(
-        self,
-        gateway: &Gateway,
-        request: &Request,
-        preference: Preference,
-    ) -> Result<ReplayableResponse, Failure> {
-        let answer = match self.wait(gateway, request, &preference).await? {
+    async fn turn_response(self) -> Result<ReplayableResponse, Failure> {
+        let answer = match self.wait().await? {
             Waited::Settled(standing) => self.settled(*standing)?,
             Waited::Running(standing) => {
                 // A caller who does not wait gets the reply at once, without a call to kend.
-                let parts = if preference.time.is_zero() { Vec::new() } else { missing_for_turns(gateway).await };
+                let waits = !self.preference.time.is_zero();
+                let parts = if waits { missing_for_turns(self.gateway).await } else { Vec::new() };
                 self.running(standing.as_deref(), parts)?
             }
             Waited::Stopping => self.running(None, Vec::new())?.temporary(),
         };
-        Ok(preference.add_headers(answer))
+        Ok(self.preference.add_headers(answer))
     }
 
     /// Returns the reply to `/compact`: that of a command, with the token budget that the compaction reports.
-    async fn compact_response(
-        self,
-        gateway: &Gateway,
-        request: &Request,
-        preference: Preference,
-        name: &str,
-        text: &str,
-    ) -> Result<ReplayableResponse, Failure> {
-        let waited = self.wait(gateway, request, &preference).await?;
+    async fn compact_response(self, name: &str, text: &str) -> Result<ReplayableResponse, Failure> {
+        let waited = self.wait().await?;
         let mut body = json!({
             "result": {"text": text, "command": {"name": name, "handled": true}},
             "event": self.event,
@@ -304,7 +291,7 @@ impl Turn {
             Waited::Running(_) => ReplayableResponse::json(202, &body)?,
             Waited::Stopping => ReplayableResponse::json(202, &body)?.temporary(),
         };
-        Ok(preference.add_headers(answer))
+        Ok(self.preference.add_headers(answer))
     }
 
     fn settled(&self, standing: SubmissionStatus) -> Result<ReplayableResponse, Failure> {

@@ -5,10 +5,9 @@ use std::sync::Arc;
 
 use ken_http::http::HeaderMap;
 use ken_http::http::header::{AUTHORIZATION, HOST, ORIGIN};
-use ken_http::{Failure, Files, Request, Response};
+use ken_http::{Failure, Files, Request, Response, single};
 use ken_types::id::random;
 use ken_types::ops::gateway::LinkCode;
-use ken_types::ops::store::{BeginKey, KeysBegin};
 use ken_types::{Code, Error, Timestamp, hex, share};
 use serde::Deserialize;
 use serde_json::json;
@@ -16,8 +15,8 @@ use sha2::{Digest, Sha256};
 
 use crate::app::Gateway;
 use crate::body::{self, given, required};
+use crate::idempotency::begin;
 use crate::link::LinkKey;
-use crate::store::CALL_TIMEOUT;
 
 /// The headers of each file. Scripts, styles and requests are those of this origin alone; no other page can frame this one or
 /// learn its address; and text never becomes markup.
@@ -34,7 +33,7 @@ const HEADERS: &[(&str, &str)] = &[
 /// The files of the console. If they are not installed, each of them is 404.
 pub(crate) fn files() -> Arc<Files> {
     let folder = share::find("console").next().unwrap_or_else(|| PathBuf::from("/nonexistent"));
-    Arc::new(Files::new(folder, HEADERS).version(env!("CARGO_PKG_VERSION")))
+    Arc::new(Files::new(folder, HEADERS, env!("CARGO_PKG_VERSION")))
 }
 
 /// GET of any path that is no route.
@@ -67,7 +66,7 @@ pub(crate) async fn trade(gateway: Arc<Gateway>, mut request: Request) -> Result
     if !gateway.link_key.is_code(&code, now) {
         return Err(refused("the link is wrong, or older than a minute"));
     }
-    use_up(&gateway, &code, now).await?;
+    use_up(&gateway, &code).await?;
     let (token, expires_at) = gateway.link_key.token(&host, now);
     Response::json(200, &json!({"token": token, "expiresAt": expires_at}))
 }
@@ -79,12 +78,10 @@ fn refused(message: &str) -> Failure {
 
 /// Marks a code as used, in the store: a gateway that is killed here must not take the code again. The body of each attempt
 /// differs, so that the second one is a conflict.
-async fn use_up(gateway: &Gateway, code: &str, now: Timestamp) -> Result<(), Failure> {
+async fn use_up(gateway: &Gateway, code: &str) -> Result<(), Failure> {
     let key = hex::encode(&Sha256::digest(format!("the code of a link {code}")));
-    let once = hex::encode(&random::<16>()?);
-    let begin = BeginKey { key, body: once.clone(), seed: once, at: now };
-    let begun = gateway.store.call::<KeysBegin>(&begin, CALL_TIMEOUT).await;
-    begun.map(|_| ()).map_err(|error| match error.code {
+    let begun = begin(gateway, &key, hex::encode(&random::<16>()?)).await;
+    begun.map(drop).map_err(|error| match error.code {
         Code::Conflict => refused("the link was used before"),
         _ => error.into(),
     })
@@ -92,11 +89,8 @@ async fn use_up(gateway: &Gateway, code: &str, now: Timestamp) -> Result<(), Fai
 
 /// Whether a request has a token that is valid for the host to which it was sent. `public_url` is the configured one, or empty.
 pub(crate) fn has_token(key: &LinkKey, public_url: &str, headers: &HeaderMap) -> bool {
-    let mut given = headers.get_all(AUTHORIZATION).iter();
-    let (Some(given), None) = (given.next(), given.next()) else {
-        return false;
-    };
-    let token = given.to_str().ok().and_then(|value| value.strip_prefix("Bearer "));
+    let given = single(headers, AUTHORIZATION).and_then(|value| std::str::from_utf8(value).ok());
+    let token = given.and_then(|value| value.strip_prefix("Bearer "));
     match (token, own_host(headers, public_url)) {
         (Some(token), Some(host)) => key.is_token(token, host, Timestamp::now()),
         _ => false,

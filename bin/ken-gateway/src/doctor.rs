@@ -9,7 +9,6 @@ use ken_types::ops::kend::{KendConfig, KendDoctor};
 use ken_types::ops::{Nothing, Op};
 
 use crate::app::Gateway;
-use crate::store::deadline_as_unavailable;
 
 /// How long the command may take: a little longer than kend lets it run, so that its error arrives.
 pub(crate) const COMMAND_TIMEOUT: Duration = Duration::from_secs(65);
@@ -26,6 +25,5 @@ pub(crate) async fn config(gateway: Arc<Gateway>, request: Request) -> Result<Re
 
 async fn report<O: Op<Args = Nothing>>(gateway: &Gateway, request: &Request) -> Result<Response, Failure> {
     let _held = request.hold()?;
-    let report = gateway.kend.call::<O>(&Nothing {}, COMMAND_TIMEOUT).await;
-    Response::json(200, &report.map_err(deadline_as_unavailable)?)
+    Response::json(200, &gateway.kend.call_within::<O>(&Nothing {}, COMMAND_TIMEOUT).await?)
 }

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use crate::app::Gateway;
 use crate::identity::Identity;
-use crate::store::CALL_TIMEOUT;
+use crate::page;
 
 /// The number of exchanges that are read at a time.
 const PAGE: u32 = 50;
@@ -24,15 +24,12 @@ const MAX_BYTES: usize = 32 << 20;
 pub(crate) async fn export(gateway: Arc<Gateway>, request: Request) -> Result<Response, Failure> {
     let _held = request.hold()?;
     let query = request.query()?;
-    let (name, is_json) = match query.one("format")?.unwrap_or("md") {
-        "md" => ("md", false),
-        "json" => ("json", true),
-        other => return Err(Error::invalid("?format", format!("format is {other:?}, it must be md or json")).into()),
-    };
+    let known = |text: &str| ["md", "json"].into_iter().find(|name| *name == text);
+    let name = page::choice(&query, "format", known, "md or json")?.unwrap_or("md");
     let scope = Identity::scope_or_none(&query)?;
     let session = find(&gateway, request.segment("id"), scope).await?;
     let exchanges = exchanges(&gateway, &session).await?;
-    let response = if is_json {
+    let response = if name == "json" {
         Response::json(200, &json!({"session": session, "exchanges": exchanges}))?
     } else {
         let kind = HeaderValue::from_static("text/markdown; charset=utf-8");
@@ -73,15 +70,21 @@ pub(crate) async fn image(gateway: Arc<Gateway>, request: Request) -> Result<Res
 /// Returns the record of a session, archived or not. A caller who names no scope is the operator.
 pub(crate) async fn find(gateway: &Gateway, id: &str, scope: Option<Scope>) -> Result<Session, Error> {
     let args = OwnedSession { scope, id: SessionId(id.to_owned()) };
-    gateway.store.call::<SessionsGet>(&args, CALL_TIMEOUT).await
+    gateway.store.call::<SessionsGet>(&args).await
 }
 
 /// Returns all exchanges of a session, oldest first.
 pub(crate) async fn exchanges(gateway: &Gateway, session: &Session) -> Result<Vec<Value>, Error> {
     let (mut pages, mut bytes, mut before) = (Vec::new(), 0, None);
     loop {
-        let args = ReadTranscript { scope: scope_of(session), id: id_of(session), limit: PAGE, before };
-        let page = gateway.store.call::<SessionsTranscript>(&args, CALL_TIMEOUT).await?;
+        let scope = Scope {
+            connector: session.connector.clone(),
+            actor_id: session.actor_id.clone(),
+            conversation_id: session.conversation_id.clone(),
+            thread_id: session.thread_id.clone(),
+        };
+        let args = ReadTranscript { scope, id: session.session_id.clone(), limit: PAGE, before };
+        let page = gateway.store.call::<SessionsTranscript>(&args).await?;
         bytes += page.get().len();
         if bytes > MAX_BYTES {
             let message = format!("the session has more than {MAX_BYTES} bytes");
@@ -95,19 +98,6 @@ pub(crate) async fn exchanges(gateway: &Gateway, session: &Session) -> Result<Ve
         if before.is_none() {
             return Ok(pages.into_iter().rev().flatten().collect());
         }
-    }
-}
-
-fn id_of(session: &Session) -> SessionId {
-    session.session_id.clone()
-}
-
-fn scope_of(session: &Session) -> Scope {
-    Scope {
-        connector: session.connector.clone(),
-        actor_id: session.actor_id.clone(),
-        conversation_id: session.conversation_id.clone(),
-        thread_id: session.thread_id.clone(),
     }
 }
 

@@ -12,7 +12,6 @@ use crate::app::Gateway;
 use crate::body::{self, given, required};
 use crate::idempotency::{ReplayableResponse, once};
 use crate::identity::Identity;
-use crate::store::{CALL_TIMEOUT, CHANGE};
 
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
@@ -29,11 +28,11 @@ pub(crate) async fn fork(gateway: Arc<Gateway>, mut request: Request) -> Result<
     let scope = Identity::scope_or_none(&request.query()?)?;
     let id = SessionId(request.segment("id").to_owned());
     let by = BySession { session_id: id.to_string() };
-    let owner = gateway.store.call::<SessionsScope>(&by, CALL_TIMEOUT).await?;
+    let owner = gateway.store.call::<SessionsScope>(&by).await?;
     let origin = if owner.connector == "tui" { Origin::Tui } else { Origin::Web };
     let work = async |mut mint: Mint| {
         let args = ForkSession { scope, id, before, fork: mint.session(origin) };
-        let session = gateway.store.change::<SessionsFork>(&args, CHANGE).await?;
+        let session = gateway.store.change::<SessionsFork>(&args).await?;
         ReplayableResponse::json(201, &json!({"session": session}))
     };
     once(&gateway, &request, &bytes, plain, work).await

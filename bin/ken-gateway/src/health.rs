@@ -9,9 +9,9 @@ use ken_types::ops::kend::{PartState, PartStatus, PartsStatus, StatusArgs};
 use ken_types::ops::model::{Down, Health, ModelHealth};
 use ken_types::ops::service::ServicePing;
 use ken_types::{Code, Error};
-use ken_wire::Pool;
 
 use crate::app::Gateway;
+use crate::part::Part;
 use crate::probe::PROBE_TIMEOUT;
 use crate::turn::no_model;
 
@@ -25,9 +25,9 @@ pub(crate) async fn health(_: Arc<Gateway>, _: Request) -> Result<Response, Fail
 /// GET /ready: all enabled parts are ready, the store writes, and a model can be called. It names providers that are down while another
 /// model answers.
 pub(crate) async fn ready(gateway: Arc<Gateway>, _: Request) -> Result<Response, Failure> {
-    let store = gateway.store.pool();
+    let written = gateway.write_probe.outcome(&gateway.store.0);
     let (parts, written, no_model, health) =
-        tokio::join!(waiting(&gateway), gateway.write_probe.outcome(store), lacks_model(&gateway), health_of(&gateway));
+        tokio::join!(waiting(&gateway), written, lacks_model(&gateway), health_of(&gateway));
     let down: Vec<Down> = health.down().collect();
     let all_down = (health.called.is_empty() && !down.is_empty()).then(|| no_model_answers(&down));
     let (waiting, error) = match (written, no_model.or(all_down)) {
@@ -61,7 +61,7 @@ fn unwritten(error: &Error) -> String {
 
 /// Returns what ken-model has seen of the providers; nothing if it does not answer, which is another reason not to be ready.
 async fn health_of(gateway: &Gateway) -> Health {
-    gateway.model.call::<ModelHealth>(&Nothing {}, CALL_TIMEOUT).await.unwrap_or_default()
+    gateway.model.call_within::<ModelHealth>(&Nothing {}, CALL_TIMEOUT).await.unwrap_or_default()
 }
 
 /// Returns the reason why no model can be called.
@@ -80,7 +80,7 @@ async fn waiting(gateway: &Gateway) -> Vec<String> {
     match parts(gateway).await {
         Ok(parts) => names(parts, is_awaited),
         Err(_) => {
-            let parts = [("store", gateway.store.pool()), ("model", &gateway.model), ("agent", &gateway.agent)];
+            let parts = [("store", &gateway.store), ("model", &gateway.model), ("agent", &gateway.agent)];
             unreachable_parts(parts).await
         }
     }
@@ -100,13 +100,13 @@ fn names(parts: Vec<PartStatus>, are: impl Fn(&PartStatus) -> bool) -> Vec<Strin
 
 async fn parts(gateway: &Gateway) -> Result<Vec<PartStatus>, Error> {
     let args = StatusArgs::default();
-    let status = gateway.kend.call::<PartsStatus>(&args, CALL_TIMEOUT).await;
+    let status = gateway.kend.call_within::<PartsStatus>(&args, CALL_TIMEOUT).await;
     status.map(|status| status.parts)
 }
 
-async fn unreachable_parts(parts: [(&str, &Pool); 3]) -> Vec<String> {
+async fn unreachable_parts(parts: [(&str, &Part); 3]) -> Vec<String> {
     let [store, model, agent] = parts.map(|(name, part)| async move {
-        let answer = part.call::<ServicePing>(&Nothing {}, CALL_TIMEOUT).await;
+        let answer = part.call_within::<ServicePing>(&Nothing {}, CALL_TIMEOUT).await;
         answer.is_err().then(|| name.to_owned())
     });
     let (store, model, agent) = tokio::join!(store, model, agent);

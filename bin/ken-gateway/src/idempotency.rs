@@ -9,12 +9,11 @@ use ken_http::{Caller, Envelope, Failure, Request, Response, header_value};
 use ken_types::id::{Mint, random};
 use ken_types::limits::KEY_CHARACTERS;
 use ken_types::ops::store::{BeginKey, FinishKey, KeptAnswer, KeyEnd, KeyState, KeysBegin, KeysFinish};
-use ken_types::{Error, Timestamp, hex};
+use ken_types::{Code, Error, Timestamp, hex};
 use serde::Serialize;
 use sha2::{Digest, Sha256};
 
 use crate::app::Gateway;
-use crate::store::CALL_TIMEOUT;
 
 /// A response that can be stored with its key and replayed.
 #[derive(Debug)]
@@ -78,14 +77,14 @@ where
     let Some(KeyName(name)) = KeyName::of(request)? else {
         return work(Mint::fresh()?).await?.into_response();
     };
-    let state = begin(gateway, &name, body).await?;
+    let state = begin_for(gateway, &name, body).await?;
     if let Some(kept) = state.answer {
         return ReplayableResponse::replayed(kept).into_response();
     }
-    let done = work(Mint::of(state.at, &seed(&state.seed)?)).await;
+    let done = work(mint(&state)?).await;
     let body = |failure: &Failure| failure.body(envelope, request.id());
     if let Some(end) = key_end(&done, body) {
-        finish(gateway, name, end).await;
+        finish(gateway, &name, end).await;
     }
     done?.into_response()
 }
@@ -107,7 +106,7 @@ impl KeyName {
 
     /// Fails with 409 if the key stands for a request with another body. For work whose ids are made of the key itself.
     pub(crate) async fn check_body(&self, gateway: &Gateway, body: &[u8]) -> Result<(), Failure> {
-        begin(gateway, &self.0, body).await.map(drop)
+        begin_for(gateway, &self.0, body).await.map(drop)
     }
 }
 
@@ -116,15 +115,18 @@ pub(crate) fn caller_name(request: &Request) -> String {
     owner(request.caller(), request.peer())
 }
 
-async fn begin(gateway: &Gateway, name: &str, body: &[u8]) -> Result<KeyState, Failure> {
-    let fresh: [u8; 16] = random()?;
-    let begin =
-        BeginKey { key: name.to_owned(), body: digest(&[body]), seed: hex::encode(&fresh), at: Timestamp::now() };
-    let begun = gateway.store.call::<KeysBegin>(&begin, CALL_TIMEOUT).await;
-    begun.map_err(|error| match error.code {
-        ken_types::Code::Conflict => Failure::from(error.at("idempotency-key")).kind("idempotency_conflict"),
+async fn begin_for(gateway: &Gateway, name: &str, body: &[u8]) -> Result<KeyState, Failure> {
+    begin(gateway, name, digest(&[body])).await.map_err(|error| match error.code {
+        Code::Conflict => Failure::from(error.at("idempotency-key")).kind("idempotency_conflict"),
         _ => error.into(),
     })
+}
+
+/// Begins a key, or finds its state. A key that was begun with another body is a conflict.
+pub(crate) async fn begin(gateway: &Gateway, name: &str, body: String) -> Result<KeyState, Error> {
+    let seed = hex::encode(&random::<16>()?);
+    let begin = BeginKey { key: name.to_owned(), body, seed, at: Timestamp::now() };
+    gateway.store.call::<KeysBegin>(&begin).await
 }
 
 /// Returns how the key ends. `None` leaves it open, because the work is still running or its outcome is unknown. A
@@ -143,8 +145,8 @@ fn key_end(done: &Result<ReplayableResponse, Failure>, body: impl Fn(&Failure) -
 
 /// Records how the work ended. If the store cannot be reached, the key stays open. This is safe, because a repeated
 /// request derives the same ids and finds the work done, so this request can be answered in any case.
-async fn finish(gateway: &Gateway, key: String, end: KeyEnd) {
-    let finished = gateway.store.call::<KeysFinish>(&FinishKey { key, end }, CALL_TIMEOUT).await;
+pub(crate) async fn finish(gateway: &Gateway, key: &str, end: KeyEnd) {
+    let finished = gateway.store.call::<KeysFinish>(&FinishKey { key: key.to_owned(), end }).await;
     if let Err(error) = finished {
         tracing::warn!("an idempotency key stays open: {error}");
     }
@@ -192,21 +194,15 @@ pub(crate) fn digest(parts: &[&[u8]]) -> String {
     hex::encode(&hash.finalize())
 }
 
-pub(crate) fn seed(text: &str) -> Result<[u8; 16], Error> {
-    let number = u128::from_str_radix(text, 16).map_err(|_| Error::internal("a kept seed is not hexadecimal"))?;
-    Ok(number.to_be_bytes())
+/// Returns the source of the ids of a key's work.
+pub(crate) fn mint(state: &KeyState) -> Result<Mint, Error> {
+    let seed = hex::decode(&state.seed).ok_or_else(|| Error::internal("a kept seed is not hexadecimal"))?;
+    Ok(Mint::of(state.at, &seed))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn seeds_are_read_back_as_written() {
-        let bytes: [u8; 16] = random().unwrap();
-        assert_eq!(seed(&hex::encode(&bytes)).unwrap(), bytes);
-        assert!(seed("x").is_err());
-    }
 
     #[test]
     fn a_caller_has_the_same_keys_on_ipv4_and_ipv6() {
@@ -223,28 +219,6 @@ mod tests {
         assert_eq!(operator, owner(Caller::Operator, "10.0.0.1"));
         assert!(![local[0].as_str(), &mapped, &owner(Caller::Anyone, "127.0.0.1")].contains(&operator.as_str()));
         assert_ne!(local[0], mapped);
-    }
-
-    #[test]
-    fn a_key_is_given_once_and_has_visible_characters() {
-        let [longest, longer] = [255, 256].map(|length| "k".repeat(length));
-        for (given, expected) in [
-            (&[][..], Some(None)),
-            (&["k"], Some(Some("k"))),
-            (&[&longest], Some(Some(&*longest))),
-            (&[&longer], None),
-            (&[""], None),
-            (&["a b"], None),
-            (&["k\u{e4}"], None),
-            (&["k", "k"], None),
-        ] {
-            let mut headers = HeaderMap::new();
-            for value in given {
-                headers.append("idempotency-key", HeaderValue::from_bytes(value.as_bytes()).unwrap());
-            }
-            let read = key(&headers).ok();
-            assert_eq!(read, expected.map(|key| key.map(str::as_bytes)), "{given:?}");
-        }
     }
 
     #[test]
@@ -269,7 +243,7 @@ mod tests {
             (504, "504 body"),
         ] {
             let status = ken_http::http::StatusCode::from_u16(status).unwrap();
-            assert_eq!(end(Err(Failure::new(status, ken_types::Code::Internal, "x"))), kept);
+            assert_eq!(end(Err(Failure::new(status, Code::Internal, "x"))), kept);
         }
     }
 

@@ -2,12 +2,11 @@
 
 use ken_http::{Caller, Failure, Query};
 use ken_types::Error;
-use ken_types::limits::IDENTITY_CHARACTERS;
 use ken_types::ops::store::{OPENAI, Scope};
 use nix::unistd::geteuid;
 use serde::Deserialize;
 
-use crate::body::{check_length, given, pointer, required};
+use crate::body::{check_identity, given, pointer, required};
 
 /// The four fields, not yet checked.
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -74,8 +73,7 @@ impl Identity {
         let text = |name: &str, value: Option<String>| -> Result<String, Error> {
             let missing = |error: Error| error.at(at(name));
             let value = required(name, value).map_err(missing)?;
-            check_length(&at(name), value.trim(), 1, usize::MAX)?;
-            check_length(&at(name), &value, 1, IDENTITY_CHARACTERS)?;
+            check_identity(&at(name), &value)?;
             Ok(value)
         };
         let connector = text("connector", self.connector)?;
@@ -107,10 +105,6 @@ pub(crate) fn is_owner(caller: Caller) -> bool {
 mod tests {
     use super::*;
 
-    fn scope(query: &str) -> Result<Scope, Failure> {
-        Identity::scope_of_query(&Query::parse(query).unwrap())
-    }
-
     #[test]
     fn a_system_belongs_to_its_user_and_to_whoever_has_the_secret() {
         let own = geteuid().as_raw();
@@ -123,35 +117,5 @@ mod tests {
         ] {
             assert_eq!(is_owner(caller), is, "{caller:?}");
         }
-    }
-
-    /// One field of an identity asks for all of them.
-    #[test]
-    fn an_identity_is_complete_or_not_there() {
-        let read = |query: &str| Identity::scope_or_none(&Query::parse(query).unwrap());
-        assert!(read("").unwrap().is_none() && read("limit=1").unwrap().is_none());
-        for field in ["connector=tui", "actorId=a", "conversationId=c", "threadId=t"] {
-            assert!(read(field).is_err(), "{field}");
-        }
-        assert_eq!(read("connector=tui&actorId=a&conversationId=c").unwrap().unwrap().actor_id, "a");
-    }
-
-    #[test]
-    fn missing_or_wrong_fields_are_named() {
-        assert!(scope("connector=tui&actorId=a&conversationId=c").unwrap().thread_id.is_none());
-        for (query, at) in [
-            ("", "?connector"),
-            ("connector=tui", "?actorId"),
-            ("connector=tui&actorId=a", "?conversationId"),
-            ("connector=tui&actorId=%20&conversationId=c", "?actorId"),
-            ("connector=tui&actorId=a&conversationId=c&threadId=", "?threadId"),
-            ("connector=x&actorId=a&conversationId=c", "?connector"),
-            ("connector=tui&actorId=a&actorId=b&conversationId=c", "?actorId"),
-        ] {
-            let failure = scope(query).unwrap_err();
-            assert_eq!(failure.error().at.as_deref(), Some(at), "{query}");
-        }
-        let long = format!("connector=tui&actorId={}&conversationId=c", "x".repeat(257));
-        assert_eq!(scope(&long).unwrap_err().error().at.as_deref(), Some("?actorId"));
     }
 }

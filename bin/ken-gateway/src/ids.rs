@@ -9,7 +9,6 @@ use ken_types::ops::ids::{FindIds, IdKind, IdsFind, MAX_FOUND, WORD_BYTES};
 use crate::app::Gateway;
 use crate::body::check_length;
 use crate::page;
-use crate::store::CALL_TIMEOUT;
 
 /// GET /api/ids
 pub(crate) async fn find(gateway: Arc<Gateway>, request: Request) -> Result<Response, Failure> {
@@ -29,5 +28,5 @@ pub(crate) async fn find(gateway: Arc<Gateway>, request: Request) -> Result<Resp
         kinds: kinds.map(named).collect::<Result<_, _>>()?,
         limit: page::limit(&query, MAX_FOUND, 10)?,
     };
-    Response::json(200, &gateway.store.call::<IdsFind>(&args, CALL_TIMEOUT).await?)
+    Response::json(200, &gateway.store.call::<IdsFind>(&args).await?)
 }

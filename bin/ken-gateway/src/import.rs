@@ -15,7 +15,6 @@ use sha2::{Digest, Sha256};
 use crate::app::Gateway;
 use crate::body::{self, check_size, given, required};
 use crate::idempotency::{ReplayableResponse, once};
-use crate::store::CHANGE;
 
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
@@ -58,7 +57,7 @@ pub(crate) async fn import(gateway: Arc<Gateway>, mut request: Request) -> Resul
         let sync =
             SyncDocuments { collection: FILES.to_owned(), documents: vec![document], ..SyncDocuments::default() };
         // Repeated, it finds the digest of the file stored, and writes nothing.
-        let Synced { added, removed, kept } = gateway.store.change::<DocumentsSync>(&sync, CHANGE).await?;
+        let Synced { added, removed, kept } = gateway.store.change::<DocumentsSync>(&sync).await?;
         ReplayableResponse::json(200, &json!({"path": path, "added": added, "removed": removed, "kept": kept}))
     };
     once(&gateway, &request, &bytes, plain, work).await

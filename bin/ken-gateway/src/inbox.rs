@@ -2,16 +2,14 @@
 
 use std::sync::Arc;
 
-use ken_http::{Failure, Request, Response};
+use ken_http::{Failure, Request, Response, etag};
+use ken_types::Timestamp;
 use ken_types::ops::approvals::{ApprovalsPending, ListApprovals};
 use ken_types::ops::schedules::{ListScheduleRuns, RunState, ScheduleRun, SchedulesRuns};
 use ken_types::ops::telemetry::{FailedSince, FailedWork, TelemetryFailed, WorkKind};
-use ken_types::{Error, Timestamp, hex};
 use serde_json::{Value, json};
-use sha2::{Digest, Sha256};
 
 use crate::app::Gateway;
-use crate::store::CALL_TIMEOUT;
 
 /// How long a failure is shown.
 const RECENT_MS: i64 = 24 * 3_600_000;
@@ -24,9 +22,9 @@ pub(crate) async fn inbox(gateway: Arc<Gateway>, request: Request) -> Result<Res
     let (pending, failed) = (ListApprovals::default(), FailedSince { since });
     let slots = ListScheduleRuns { slug: None, id: None, limit: MAX_SLOTS, after: None };
     let (pending, failed, slots) = tokio::join!(
-        gateway.store.call::<ApprovalsPending>(&pending, CALL_TIMEOUT),
-        gateway.store.call::<TelemetryFailed>(&failed, CALL_TIMEOUT),
-        gateway.store.call::<SchedulesRuns>(&slots, CALL_TIMEOUT),
+        gateway.store.call::<ApprovalsPending>(&pending),
+        gateway.store.call::<TelemetryFailed>(&failed),
+        gateway.store.call::<SchedulesRuns>(&slots),
     );
     // A failed turn of a schedule is there as the slot that it belongs to.
     let turns = failed?.failed.into_iter().filter(|work| work.kind != WorkKind::Schedule).map(of_work);
@@ -34,10 +32,8 @@ pub(crate) async fn inbox(gateway: Arc<Gateway>, request: Request) -> Result<Res
     let mut failures: Vec<(i64, Value)> = turns.chain(slots).collect();
     failures.sort_by_key(|(at, _)| std::cmp::Reverse(*at));
     let failures: Vec<Value> = failures.into_iter().map(|(_, failure)| failure).collect();
-    let body = serde_json::to_vec(&json!({"approvals": pending?.approvals, "failures": failures}))
-        .map_err(|error| Error::internal(format!("the inbox could not be written: {error}")))?;
-    let digest = Sha256::digest(&body);
-    let etag = format!("\"{}\"", hex::encode(digest.get(..16).unwrap_or(&digest)));
+    let body = json!({"approvals": pending?.approvals, "failures": failures}).to_string();
+    let etag = etag(body.as_bytes());
     let response = if request.knows(&etag) { Response::empty(304) } else { Response::json_bytes(200, body) };
     response.text_header("etag", &etag)
 }

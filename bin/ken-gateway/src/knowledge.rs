@@ -20,7 +20,6 @@ use crate::app::Gateway;
 use crate::body::{self, check_length, check_size, given, pointer, required};
 use crate::idempotency::{ReplayableResponse, once};
 use crate::page;
-use crate::store::{CALL_TIMEOUT, CHANGE};
 
 /// The origins that an entry can have.
 const SOURCES: [&str; 5] = ["api", "agent", "import", "share", "workspace"];
@@ -87,7 +86,7 @@ pub(crate) async fn put(gateway: Arc<Gateway>, mut request: Request) -> Result<R
     let bytes = request.body().await?;
     let entry = body::read::<Entry>(&bytes)?.check()?;
     let work = async |_: Mint| {
-        let record = gateway.store.change::<KnowledgePut>(&entry, CHANGE).await?;
+        let record = gateway.store.change::<KnowledgePut>(&entry).await?;
         ReplayableResponse::json(201, &json!({"record": record}))
     };
     once(&gateway, &request, &bytes, plain, work).await
@@ -104,7 +103,7 @@ pub(crate) async fn list(gateway: Arc<Gateway>, request: Request) -> Result<Resp
         conversation_id: page::filter(&query, "conversationId")?,
         source: source(&query)?,
     };
-    Response::json(200, &gateway.store.call::<KnowledgeList>(&args, CALL_TIMEOUT).await?)
+    Response::json(200, &gateway.store.call::<KnowledgeList>(&args).await?)
 }
 
 fn source(query: &Query) -> Result<Option<String>, Error> {
@@ -120,20 +119,20 @@ fn source(query: &Query) -> Result<Option<String>, Error> {
 /// GET /api/knowledge/:id
 pub(crate) async fn get(gateway: Arc<Gateway>, request: Request) -> Result<Response, Failure> {
     let args = entry_id(&request, "id");
-    let record = gateway.store.call::<KnowledgeGet>(&args, CALL_TIMEOUT).await?;
+    let record = gateway.store.call::<KnowledgeGet>(&args).await?;
     Response::json(200, &json!({"record": record}))
 }
 
 /// GET /api/knowledge/:id/uses
 pub(crate) async fn uses(gateway: Arc<Gateway>, request: Request) -> Result<Response, Failure> {
     let args = OfEntry { id: request.segment("id").to_owned() };
-    Response::json(200, &gateway.store.call::<KnowledgeUses>(&args, CALL_TIMEOUT).await?)
+    Response::json(200, &gateway.store.call::<KnowledgeUses>(&args).await?)
 }
 
 /// DELETE /api/knowledge/:id
 pub(crate) async fn delete(gateway: Arc<Gateway>, request: Request) -> Result<Response, Failure> {
     let args = entry_id(&request, "id");
-    gateway.store.change::<KnowledgeDelete>(&args, CHANGE).await?;
+    gateway.store.change::<KnowledgeDelete>(&args).await?;
     Response::json(200, &json!({"id": args.id, "deleted": true}))
 }
 
@@ -142,7 +141,7 @@ pub(crate) async fn reindex(gateway: Arc<Gateway>, mut request: Request) -> Resu
     request.no_fields().await?;
     let work = async |mut mint: Mint| {
         let args = KeyedJob { id: mint.ulid(), documents: true };
-        let job = gateway.store.change::<KnowledgeReindex>(&args, CHANGE).await?;
+        let job = gateway.store.change::<KnowledgeReindex>(&args).await?;
         ReplayableResponse::json(202, &json!({"status": "reindexing", "jobId": job.job_id}))
     };
     once(&gateway, &request, b"{}", plain, work).await
@@ -151,44 +150,9 @@ pub(crate) async fn reindex(gateway: Arc<Gateway>, mut request: Request) -> Resu
 /// GET /api/knowledge/reindex/:jobId
 pub(crate) async fn job(gateway: Arc<Gateway>, request: Request) -> Result<Response, Failure> {
     let args = entry_id(&request, "jobId");
-    Response::json(200, &gateway.store.call::<KnowledgeJob>(&args, CALL_TIMEOUT).await?)
+    Response::json(200, &gateway.store.call::<KnowledgeJob>(&args).await?)
 }
 
 fn entry_id(request: &Request, segment: &str) -> ById {
     ById { id: request.segment(segment).to_owned() }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Each limit: a value of the greatest length is accepted, one that is longer by one is refused.
-    #[test]
-    fn the_limits_of_an_entry() {
-        let check = |field: &str, value: serde_json::Value| {
-            let mut entry = json!({"title": "Tides", "content": "Twice a day."});
-            entry[field] = value;
-            serde_json::from_value::<Entry>(entry)
-                .unwrap()
-                .check()
-                .map(drop)
-                .map_err(|error| error.at.unwrap_or_default())
-        };
-        let text = |length: usize| json!("x".repeat(length));
-        for (field, max) in [
-            ("title", KNOWLEDGE_TITLE_CHARACTERS),
-            ("content", KNOWLEDGE_CONTENT_BYTES),
-            ("actorId", IDENTITY_CHARACTERS),
-            ("conversationId", IDENTITY_CHARACTERS),
-        ] {
-            assert_eq!(check(field, text(max)), Ok(()), "{field}");
-            for wrong in [max + 1, 0] {
-                assert_eq!(check(field, text(wrong)), Err(format!("/{field}")), "{wrong}");
-            }
-        }
-        assert_eq!(check("tags", json!(vec!["x"; KNOWLEDGE_TAGS])), Ok(()));
-        assert_eq!(check("tags", json!(vec!["x"; KNOWLEDGE_TAGS + 1])), Err("/tags".to_owned()));
-        assert_eq!(check("tags", json!(["x", text(KNOWLEDGE_TAG_CHARACTERS)])), Ok(()));
-        assert_eq!(check("tags", json!(["x", text(KNOWLEDGE_TAG_CHARACTERS + 1)])), Err("/tags/1".to_owned()));
-    }
 }

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ken_http::{Failure, Frames, LongResponse, Query, Request, Response, Shutdown};
+use ken_http::{Failure, Frames, LongResponse, Request, Response, Shutdown};
 use ken_types::Error;
 use ken_types::ops::kend::{LogsArgs, PartsLogs};
 use ken_wire::Items;
@@ -13,7 +13,8 @@ use serde_json::json;
 use tokio::time::timeout;
 
 use crate::app::Gateway;
-use crate::store::deadline_as_unavailable;
+use crate::page;
+use crate::part::deadline_as_unavailable;
 
 /// The timeout of a call for the last lines.
 const CALL_TIMEOUT: Duration = Duration::from_secs(2);
@@ -31,15 +32,13 @@ pub(crate) async fn logs(gateway: Arc<Gateway>, request: Request) -> Result<Resp
     let query = request.query()?;
     let name = query.one("part")?.ok_or_else(|| Error::invalid("?part", "part is missing"))?.to_owned();
     let lines = u32::try_from(query.number("lines", 1..=MAX_LINES, 200)?).unwrap_or_default();
-    let level = level(&query)?;
-    let follow = match query.one("follow")? {
-        None => false,
-        Some("sse") => true,
-        Some(other) => return Err(Error::invalid("?follow", format!("follow is {other:?}, it must be sse")).into()),
-    };
+    // Without a level, lines of all levels are shown.
+    let level = page::choice(&query, "level", place, &LEVELS.join(", "))?.unwrap_or(LEVELS.len());
+    let is_sse = |text: &str| (text == "sse").then_some(true);
+    let follow = page::choice(&query, "follow", is_sse, "sse")?.unwrap_or(false);
     let held = if follow { Some(request.hold()?) } else { None };
     let args = LogsArgs { name, lines, follow };
-    let items = gateway.kend.stream::<PartsLogs>(&args, CALL_TIMEOUT).await.map_err(deadline_as_unavailable)?;
+    let items = gateway.kend.0.stream::<PartsLogs>(&args, CALL_TIMEOUT).await.map_err(deadline_as_unavailable)?;
     match held {
         Some(held) => followed(items, level, request.shutdown(), held).await,
         None => {
@@ -49,11 +48,9 @@ pub(crate) async fn logs(gateway: Arc<Gateway>, request: Request) -> Result<Resp
     }
 }
 
-/// Returns the least severe level that is shown, as a place in [`LEVELS`]. All are if none is named.
-fn level(query: &Query) -> Result<usize, Error> {
-    let Some(name) = query.one("level")? else { return Ok(LEVELS.len()) };
-    let message = || format!("level is {name:?}, it must be {}", LEVELS.join(", "));
-    LEVELS.iter().position(|level| *level == name).ok_or_else(|| Error::invalid("?level", message()))
+/// Returns the place of a level in [`LEVELS`].
+fn place(name: &str) -> Option<usize> {
+    LEVELS.iter().position(|level| *level == name)
 }
 
 /// Whether a line is as severe as a level. One without a level, which no part of ken has written, counts as `info`.
@@ -62,10 +59,7 @@ fn is_shown(line: &str, level: usize) -> bool {
     struct Leveled {
         level: String,
     }
-    let of_line = serde_json::from_str(line).ok().and_then(|line: Leveled| {
-        let name = line.level.to_ascii_lowercase();
-        LEVELS.iter().position(|level| *level == name)
-    });
+    let of_line = serde_json::from_str(line).ok().and_then(|line: Leveled| place(&line.level.to_ascii_lowercase()));
     of_line.unwrap_or(INFO) <= level
 }
 

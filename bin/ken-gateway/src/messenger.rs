@@ -19,7 +19,7 @@ use serde_json::json;
 use crate::app::Gateway;
 use crate::body::{self, check_length, given, required};
 use crate::idempotency::{ReplayableResponse, once};
-use crate::store::{CALL_TIMEOUT, CHANGE, change_failed, deadline_as_unavailable};
+use crate::part::{CALL_TIMEOUT, CHANGE, deadline_as_unavailable};
 
 /// The connector's name in replies.
 const NAME: &str = "messenger";
@@ -35,9 +35,7 @@ pub(crate) async fn webhook(gateway: Arc<Gateway>, mut request: Request) -> Resu
     let named = |name| request.header(name).map(str::to_owned);
     let secret = named("x-telegram-bot-api-secret-token").or_else(|| named("x-messenger-secret-token"));
     let of_secret = Secret { secret: secret.clone() };
-    let check_secret = async || {
-        gateway.messenger.call::<ConnectorAdmit>(&of_secret, CALL_TIMEOUT).await.map_err(deadline_as_unavailable)
-    };
+    let check_secret = async || gateway.messenger.call::<ConnectorAdmit>(&of_secret).await;
     // Nobody without the secret can make the gateway read a long body. With a short one, the call that stores the update
     // checks the secret, which saves a call for each update.
     if is_long(request.body_length()) {
@@ -55,7 +53,7 @@ pub(crate) async fn webhook(gateway: Arc<Gateway>, mut request: Request) -> Resu
     let args = ReceiveUpdate { secret, update };
     // An update can be received twice without harm, so the call is repeated if the connector ends meanwhile. If it is
     // not certain that the update is stored, the reply is 503, so that the platform sends it again.
-    let taken = gateway.messenger.change::<ConnectorReceive>(&args, CALL_TIMEOUT, CHANGE).await;
+    let taken = gateway.messenger.0.change::<ConnectorReceive>(&args, CALL_TIMEOUT, CHANGE).await;
     taken.map_err(deadline_as_unavailable)?;
     Ok(Response::empty(200))
 }
@@ -76,7 +74,7 @@ pub(crate) async fn status(gateway: Arc<Gateway>, _: Request) -> Result<Response
         "groups": state.groups,
     });
     // Only the connector knows who is admitted by the configuration. The stored policy is shown without it too.
-    let connector = gateway.messenger.call::<ConnectorState>(&Nothing {}, CALL_TIMEOUT).await;
+    let connector = gateway.messenger.call::<ConnectorState>(&Nothing {}).await;
     if let Ok(connector) = connector {
         body["configuredUsers"] = json!(connector.configured_users);
     }
@@ -86,8 +84,7 @@ pub(crate) async fn status(gateway: Arc<Gateway>, _: Request) -> Result<Response
 /// GET /api/connectors/messenger/health
 pub(crate) async fn health(gateway: Arc<Gateway>, _: Request) -> Result<Response, Failure> {
     let state = read_state(&gateway).await?;
-    let connector = gateway.messenger.call::<ConnectorState>(&Nothing {}, CALL_TIMEOUT).await;
-    let connector = connector.map_err(deadline_as_unavailable)?;
+    let connector = gateway.messenger.call::<ConnectorState>(&Nothing {}).await?;
     let mut users: BTreeSet<&str> = connector.configured_users.iter().map(String::as_str).collect();
     users.extend(state.allowed_users.iter().map(|user| user.user_id.as_str()));
     let counts = &state.counts;
@@ -116,7 +113,7 @@ pub(crate) async fn health(gateway: Arc<Gateway>, _: Request) -> Result<Response
 
 /// Returns the stored state without expired codes.
 async fn read_state(gateway: &Gateway) -> Result<MessengerState, Failure> {
-    let mut state = gateway.store.call::<MessengerStatus>(&Nothing {}, CALL_TIMEOUT).await?;
+    let mut state = gateway.store.call::<MessengerStatus>(&Nothing {}).await?;
     drop_expired(&mut state, Timestamp::now());
     Ok(state)
 }
@@ -194,7 +191,7 @@ pub(crate) async fn allow(gateway: Arc<Gateway>, mut request: Request) -> Result
     let bytes = request.body().await?;
     let args = body::read::<User>(&bytes)?.check()?;
     let work = async |_: Mint| {
-        gateway.store.change::<MessengerAllow>(&args, CHANGE).await?;
+        gateway.store.change::<MessengerAllow>(&args).await?;
         let body = json!({"allowed": true, "userId": args.user_id, "chatId": args.chat_id});
         ReplayableResponse::json(200, &body)
     };
@@ -240,7 +237,7 @@ pub(crate) async fn remove(gateway: Arc<Gateway>, mut request: Request) -> Resul
     let bytes = request.body().await?;
     let args = body::read::<Removal>(&bytes)?.check()?;
     let work = async |_: Mint| {
-        gateway.store.change::<MessengerRemove>(&args, CHANGE).await?;
+        gateway.store.change::<MessengerRemove>(&args).await?;
         ReplayableResponse::json(200, &json!({"removed": true, "userId": args.user_id}))
     };
     once(&gateway, &request, &bytes, plain, work).await
@@ -275,7 +272,7 @@ pub(crate) async fn policy(gateway: Arc<Gateway>, mut request: Request) -> Resul
     let dm_policy = body::read::<Policy>(&bytes)?.check()?;
     let work = async |_: Mint| {
         let args = SetPolicy { dm_policy };
-        gateway.store.change::<MessengerSetPolicy>(&args, CHANGE).await?;
+        gateway.store.change::<MessengerSetPolicy>(&args).await?;
         ReplayableResponse::json(200, &json!({"policy": true, "dmPolicy": dm_policy}))
     };
     once(&gateway, &request, &bytes, plain, work).await
@@ -315,7 +312,7 @@ pub(crate) async fn group(gateway: Arc<Gateway>, mut request: Request) -> Result
         check_id(&format!("/allowFrom/{number}"), user)?;
     }
     let work = async |_: Mint| {
-        gateway.store.change::<MessengerPutGroup>(&group, CHANGE).await?;
+        gateway.store.change::<MessengerPutGroup>(&group).await?;
         let mut body = json!(group);
         body["configured"] = true.into();
         ReplayableResponse::json(200, &body)
@@ -326,8 +323,7 @@ pub(crate) async fn group(gateway: Arc<Gateway>, mut request: Request) -> Result
 /// DELETE /api/connectors/messenger/group/:groupId
 pub(crate) async fn remove_group(gateway: Arc<Gateway>, request: Request) -> Result<Response, Failure> {
     let args = OfGroup { group_id: request.segment("groupId").to_owned() };
-    let removed = gateway.store.change_once::<MessengerRemoveGroup>(&args).await;
-    removed.map_err(change_failed)?;
+    gateway.store.change_once::<MessengerRemoveGroup>(&args).await?;
     Response::json(200, &json!({"removed": true, "groupId": args.group_id}))
 }
 

@@ -1,4 +1,4 @@
-//! Query parameters of lists.
+//! Query parameters that several routes have.
 
 use ken_http::Query;
 use ken_types::Error;
@@ -36,13 +36,22 @@ pub(crate) fn flag(query: &Query, name: &str) -> Result<bool, Error> {
 
 /// Reads a flag: `1` or `true`, `0` or `false`.
 pub(crate) fn flag_if_given(query: &Query, name: &str) -> Result<Option<bool>, Error> {
-    match query.one(name)? {
-        None => Ok(None),
-        Some("0" | "false") => Ok(Some(false)),
-        Some("1" | "true") => Ok(Some(true)),
-        Some(other) => {
-            let message = format!("{name} is {other:?}, it must be 1 or 0");
-            Err(Error::invalid(format!("?{name}"), message))
-        }
-    }
+    let read = |text: &str| match text {
+        "0" | "false" => Some(false),
+        "1" | "true" => Some(true),
+        _ => None,
+    };
+    choice(query, name, read, "1 or 0")
+}
+
+/// Reads a parameter with a few possible values, which `choices` names for the error.
+pub(crate) fn choice<T>(
+    query: &Query,
+    name: &str,
+    read: impl Fn(&str) -> Option<T>,
+    choices: &str,
+) -> Result<Option<T>, Error> {
+    let Some(text) = query.one(name)? else { return Ok(None) };
+    let message = || format!("{name} is {text:?}, it must be {choices}");
+    read(text).map(Some).ok_or_else(|| Error::invalid(format!("?{name}"), message()))
 }

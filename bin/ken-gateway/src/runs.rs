@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use ken_http::{Failure, Query, Request, Response, typed};
+use ken_http::{Failure, Request, Response, typed};
 use ken_types::id::{Mint, RunId};
 use ken_types::limits::PAGE_RUNS;
 use ken_types::ops::runs::{ByRun, ListRuns, RunStatus, RunsAbort, RunsGet, RunsList};
@@ -13,7 +13,6 @@ use crate::app::Gateway;
 use crate::body;
 use crate::idempotency::{ReplayableResponse, once};
 use crate::page;
-use crate::store::{CALL_TIMEOUT, CHANGE};
 use crate::stream::read;
 use crate::stream::subject::Subject;
 use crate::workflows;
@@ -22,21 +21,12 @@ use crate::workflows;
 pub(crate) async fn list(gateway: Arc<Gateway>, request: Request) -> Result<Response, Failure> {
     let query = request.query()?;
     let args = ListRuns {
-        status: status(&query)?,
+        status: page::choice(&query, "status", RunStatus::named, "active, completed or errored")?,
         workflow: query.one("workflowName")?.map(str::to_owned),
         limit: page::limit(&query, PAGE_RUNS, 100)?,
         cursor: page::cursor(&query, "cursor")?,
     };
-    Response::json(200, &gateway.store.call::<RunsList>(&args, CALL_TIMEOUT).await?)
-}
-
-fn status(query: &Query) -> Result<Option<RunStatus>, Error> {
-    let Some(text) = query.one("status")? else {
-        return Ok(None);
-    };
-    let message = || format!("status is {text:?}, it must be active, completed or errored");
-    let named = RunStatus::named(text);
-    named.map(Some).ok_or_else(|| Error::invalid("?status", message()))
+    Response::json(200, &gateway.store.call::<RunsList>(&args).await?)
 }
 
 /// GET and HEAD /runs/:runId: the run's stream. If the query has the key `meta`, with any value, the response is the
@@ -47,7 +37,7 @@ pub(crate) async fn read(gateway: Arc<Gateway>, request: Request) -> Result<Resp
         return read::read(gateway, &request, subject).await;
     }
     let by = run_args(&request);
-    let record = gateway.store.call::<RunsGet>(&by, CALL_TIMEOUT).await;
+    let record = gateway.store.call::<RunsGet>(&by).await;
     Response::json(200, &record.map_err(|error| missing(error, &by))?)
 }
 
@@ -58,7 +48,7 @@ pub(crate) async fn abort(gateway: Arc<Gateway>, mut request: Request) -> Result
     body::read::<Value>(&bytes)?;
     let by = run_args(&request);
     let work = async |_: Mint| {
-        let aborted = gateway.store.change::<RunsAbort>(&by, CHANGE).await;
+        let aborted = gateway.store.change::<RunsAbort>(&by).await;
         let aborted = aborted.map_err(|error| missing(error, &by))?;
         ReplayableResponse::json(200, &json!({"aborted": aborted.aborted}))
     };
@@ -70,7 +60,7 @@ pub(crate) async fn again(gateway: Arc<Gateway>, mut request: Request) -> Result
     let bytes = request.body().await?;
     body::read::<Value>(&bytes)?;
     let by = run_args(&request);
-    let record = gateway.store.call::<RunsGet>(&by, CALL_TIMEOUT).await.map_err(|error| missing(error, &by))?;
+    let record = gateway.store.call::<RunsGet>(&by).await.map_err(|error| missing(error, &by))?;
     workflows::begin(&gateway, &request, record.workflow_name, record.payload.unwrap_or_default(), b"{}").await
 }
 

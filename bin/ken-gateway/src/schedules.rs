@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use ken_http::{Failure, Query, Request, Response, plain};
 use ken_types::id::Mint;
-use ken_types::ops::Op;
 use ken_types::ops::schedules::*;
 use ken_types::{Code, Error, json as strict_json};
 use serde::Serialize;
@@ -15,23 +14,10 @@ use crate::app::Gateway;
 use crate::body::{self, required};
 use crate::idempotency::{ReplayableResponse, once};
 use crate::page;
-use crate::store::{CALL_TIMEOUT, CHANGE, change_failed, deadline_as_unavailable};
+use crate::part::CALL_TIMEOUT;
 
 /// How long `?wait=1` waits for the end of a run.
 const WAIT: Duration = Duration::from_secs(60);
-
-/// Calls an operation that only reads.
-async fn read<O: Op>(gateway: &Gateway, args: &O::Args) -> Result<O::Reply, Error> {
-    let result = gateway.scheduler.call::<O>(args, CALL_TIMEOUT).await;
-    result.map_err(deadline_as_unavailable)
-}
-
-/// Calls an operation that makes a change. Repeating it is safe, because its ids are in `args` or it has the same
-/// effect again.
-async fn change<O: Op>(gateway: &Gateway, args: &O::Args) -> Result<O::Reply, Error> {
-    let changed = gateway.scheduler.change::<O>(args, CALL_TIMEOUT, CHANGE).await;
-    changed.map_err(change_failed)
-}
 
 fn schedule_args(request: &Request) -> OfSchedule {
     OfSchedule { slug: request.segment("slug").to_owned(), id: None, owner: None }
@@ -45,16 +31,12 @@ fn schedule_args_with_id(request: &Request) -> Result<OfSchedule, Error> {
 /// GET /api/schedules
 pub(crate) async fn list(gateway: Arc<Gateway>, request: Request) -> Result<Response, Failure> {
     let args = ListSchedules { owner: None, all: page::flag(&request.query()?, "all")? };
-    let mut list = serde_json::to_value(read::<SchedulesList>(&gateway, &args).await?).map_err(unwritable)?;
+    let mut list = json!(gateway.scheduler.call::<SchedulesList>(&args).await?);
     let items = list.get_mut("schedules").and_then(Value::as_array_mut);
     for item in items.into_iter().flatten().filter_map(Value::as_object_mut) {
         item.retain(|name, _| !["schedule", "timezone"].contains(&name.as_str()));
     }
     Response::json(200, &list)
-}
-
-fn unwritable(error: serde_json::Error) -> Error {
-    Error::internal(format!("an answer could not be written: {error}"))
 }
 
 /// Reads the fields of a body, without the given others.
@@ -88,7 +70,7 @@ pub(crate) async fn create(gateway: Arc<Gateway>, mut request: Request) -> Resul
     let fields = fields(body, &["slug", "replace"])?;
     let work = async |mut mint: Mint| {
         let args = CreateSchedule { id: mint.ulid(), slug, owner: None, replace, fields, turn: None };
-        let schedule = change::<SchedulesCreate>(&gateway, &args).await?;
+        let schedule = gateway.scheduler.change::<SchedulesCreate>(&args).await?;
         ReplayableResponse::json(201, &json!({"schedule": schedule}))
     };
     once(&gateway, &request, &bytes, plain, work).await
@@ -105,12 +87,12 @@ pub(crate) async fn preview(gateway: Arc<Gateway>, request: Request) -> Result<R
     let kind = strict_json::from_value(kind.into()).map_err(|error| Error { at: Some("?kind".to_owned()), ..error })?;
     let tz = page::filter(&query, "tz")?.unwrap_or_else(|| "UTC".to_owned());
     let args = PreviewSchedule { kind, schedule: word("schedule")?, tz, count: 10 };
-    Response::json(200, &read::<SchedulesPreview>(&gateway, &args).await?)
+    Response::json(200, &gateway.scheduler.call::<SchedulesPreview>(&args).await?)
 }
 
 /// GET /api/schedules/:slug
 pub(crate) async fn get(gateway: Arc<Gateway>, request: Request) -> Result<Response, Failure> {
-    let schedule = read::<SchedulesGet>(&gateway, &schedule_args_with_id(&request)?).await?;
+    let schedule = gateway.scheduler.call::<SchedulesGet>(&schedule_args_with_id(&request)?).await?;
     Response::json(200, &json!({"schedule": schedule}))
 }
 
@@ -129,14 +111,14 @@ pub(crate) async fn update(gateway: Arc<Gateway>, mut request: Request) -> Resul
     }
     body.remove("slug");
     let args = UpdateSchedule { slug, owner: None, fields: fields(body, &READ_ONLY)? };
-    let schedule = change::<SchedulesUpdate>(&gateway, &args).await?;
+    let schedule = gateway.scheduler.change::<SchedulesUpdate>(&args).await?;
     Response::json(200, &json!({"schedule": schedule}))
 }
 
 /// DELETE /api/schedules/:slug
 pub(crate) async fn delete(gateway: Arc<Gateway>, request: Request) -> Result<Response, Failure> {
     let args = schedule_args_with_id(&request)?;
-    change::<SchedulesDelete>(&gateway, &args).await?;
+    gateway.scheduler.change::<SchedulesDelete>(&args).await?;
     Response::json(200, &json!({"slug": args.slug, "deleted": true}))
 }
 
@@ -145,7 +127,7 @@ pub(crate) async fn pause(gateway: Arc<Gateway>, mut request: Request) -> Result
     request.no_fields().await?;
     let args = schedule_args(&request);
     let work = async |_: Mint| {
-        change::<SchedulesPause>(&gateway, &args).await?;
+        gateway.scheduler.change::<SchedulesPause>(&args).await?;
         ReplayableResponse::json(200, &json!({"slug": args.slug, "paused": true}))
     };
     once(&gateway, &request, b"{}", plain, work).await
@@ -156,7 +138,7 @@ pub(crate) async fn resume(gateway: Arc<Gateway>, mut request: Request) -> Resul
     request.no_fields().await?;
     let args = schedule_args(&request);
     let work = async |_: Mint| {
-        let next = change::<SchedulesResume>(&gateway, &args).await?.next_fire_at;
+        let next = gateway.scheduler.change::<SchedulesResume>(&args).await?.next_fire_at;
         let body = json!({"slug": args.slug, "resumed": true, "nextFireAt": next});
         ReplayableResponse::json(200, &body)
     };
@@ -171,14 +153,14 @@ pub(crate) async fn run(gateway: Arc<Gateway>, mut request: Request) -> Result<R
     let _held = if waits { Some(request.hold()?) } else { None };
     let work = async |mut mint: Mint| {
         let mut args = RunSchedule { slug: slug.clone(), owner: None, run_id: mint.ulid(), wait_ms: 0 };
-        let run = change::<SchedulesRun>(&gateway, &args).await?;
+        let run = gateway.scheduler.change::<SchedulesRun>(&args).await?;
         if !waits {
             return ReplayableResponse::json(200, &json!({"slug": slug, "runId": run.run_id}));
         }
         args.wait_ms = u64::try_from(WAIT.as_millis()).unwrap_or_default();
         let mut shutdown = request.shutdown();
         let ended = tokio::select! {
-            ended = gateway.scheduler.call::<SchedulesRun>(&args, WAIT + CALL_TIMEOUT) => ended.map_err(deadline_as_unavailable)?,
+            ended = gateway.scheduler.call_within::<SchedulesRun>(&args, WAIT + CALL_TIMEOUT) => ended?,
             () = shutdown.requested() => run,
         };
         run_response(ended)
@@ -220,7 +202,7 @@ pub(crate) async fn runs(gateway: Arc<Gateway>, request: Request) -> Result<Resp
     let query = request.query()?;
     let slug = request.segment("slug").to_owned();
     let args = ListScheduleRuns { slug: Some(slug), id: page::filter(&query, "id")?, ..of_all_schedules(&query)? };
-    let found = read::<SchedulesRuns>(&gateway, &args).await?;
+    let found = gateway.scheduler.call::<SchedulesRuns>(&args).await?;
     let body = json!({"slug": args.slug, "runs": found.runs, "page": found.page});
     Response::json(200, &body)
 }
@@ -228,7 +210,7 @@ pub(crate) async fn runs(gateway: Arc<Gateway>, request: Request) -> Result<Resp
 /// GET /api/schedule-runs. A schedule can be called `runs`, so this list cannot stand below the schedules.
 pub(crate) async fn all_runs(gateway: Arc<Gateway>, request: Request) -> Result<Response, Failure> {
     let args = of_all_schedules(&request.query()?)?;
-    Response::json(200, &read::<SchedulesRuns>(&gateway, &args).await?)
+    Response::json(200, &gateway.scheduler.call::<SchedulesRuns>(&args).await?)
 }
 
 fn of_all_schedules(query: &Query) -> Result<ListScheduleRuns, Error> {
@@ -239,6 +221,6 @@ fn of_all_schedules(query: &Query) -> Result<ListScheduleRuns, Error> {
 /// GET /api/schedules/:slug/runs/:runId
 pub(crate) async fn get_run(gateway: Arc<Gateway>, request: Request) -> Result<Response, Failure> {
     let args = OneScheduleRun { slug: request.segment("slug").to_owned(), run_id: request.segment("runId").to_owned() };
-    let run = read::<SchedulesRunGet>(&gateway, &args).await?;
+    let run = gateway.scheduler.call::<SchedulesRunGet>(&args).await?;
     Response::json(200, &json!({"slug": args.slug, "run": run}))
 }

@@ -9,7 +9,7 @@ use ken_types::id::{Mint, Origin, SessionId, SubmissionId};
 use ken_types::limits::NAME_CHARACTERS;
 use ken_types::ops::store::{
     CancelSession, CreateSession, FreshSession, ListSessions, Memory, OwnedSession, ReadTranscript, ResumeSession,
-    Scope, SessionsArchive, SessionsCancel, SessionsCreate, SessionsGet, SessionsList, SessionsPurge, SessionsResume,
+    SessionsArchive, SessionsCancel, SessionsCreate, SessionsGet, SessionsList, SessionsPurge, SessionsResume,
     SessionsTranscript, SessionsUpdate, UpdateSession,
 };
 use ken_types::{Code, Error};
@@ -21,7 +21,6 @@ use crate::body::{self, check_length, given};
 use crate::idempotency::{ReplayableResponse, once};
 use crate::identity::{Identity, is_owner};
 use crate::page;
-use crate::store::{CALL_TIMEOUT, CHANGE};
 use crate::turn::check_named_model;
 
 /// The body of a request for a new session. The identity is not flattened into it, because serde would then accept unknown
@@ -46,18 +45,6 @@ struct NewSession {
     thread_id: Option<String>,
 }
 
-impl NewSession {
-    fn scope(self) -> Result<Scope, Error> {
-        let identity = Identity {
-            connector: self.connector,
-            actor_id: self.actor_id,
-            conversation_id: self.conversation_id,
-            thread_id: self.thread_id,
-        };
-        identity.into_tui_scope()
-    }
-}
-
 /// Returns the path of a folder as it was trusted. Fails if a session must not work in it: the person has not trusted it, or the
 /// caller cannot be known to be the person.
 fn trusted_folder(gateway: &Gateway, caller: Caller, folder: &str) -> Result<String, Error> {
@@ -78,20 +65,14 @@ fn trusted_folder(gateway: &Gateway, caller: Caller, folder: &str) -> Result<Str
 /// POST /api/chat/sessions
 pub(crate) async fn create(gateway: Arc<Gateway>, mut request: Request) -> Result<Response, Failure> {
     let bytes = request.body().await?;
-    let mut new = body::read::<NewSession>(&bytes)?;
-    let (named, memory, model) = (new.workspace.take(), new.memory, new.model.take());
+    let NewSession { workspace, memory, model, connector, actor_id, conversation_id, thread_id } = body::read(&bytes)?;
     check_named_model(&gateway, model.as_deref()).await?;
-    let workspace = named.map(|folder| trusted_folder(&gateway, request.caller(), &folder)).transpose()?;
-    let scope = new.scope()?;
+    let workspace = workspace.map(|folder| trusted_folder(&gateway, request.caller(), &folder)).transpose()?;
+    let scope = Identity { connector, actor_id, conversation_id, thread_id }.into_tui_scope()?;
     let work = async |mut mint: Mint| {
-        let fresh = FreshSession {
-            workspace,
-            memory,
-            model: model.clone(),
-            ..FreshSession::new(mint.session(Origin::Tui), Origin::Tui)
-        };
-        let args = CreateSession { scope, fresh };
-        let session = gateway.store.change::<SessionsCreate>(&args, CHANGE).await?;
+        let fresh = FreshSession::new(mint.session(Origin::Tui), Origin::Tui);
+        let args = CreateSession { scope, fresh: FreshSession { workspace, memory, model, ..fresh } };
+        let session = gateway.store.change::<SessionsCreate>(&args).await?;
         ReplayableResponse::json(201, &json!({"session": session}))
     };
     once(&gateway, &request, &bytes, plain, work).await
@@ -108,7 +89,7 @@ pub(crate) async fn resume(gateway: Arc<Gateway>, mut request: Request) -> Resul
     let work = async |mut mint: Mint| {
         let fresh = FreshSession::new(mint.session(Origin::Tui), Origin::Tui);
         let args = ResumeSession { scope, selector, fresh: Some(fresh) };
-        let session = gateway.store.change::<SessionsResume>(&args, CHANGE).await?;
+        let session = gateway.store.change::<SessionsResume>(&args).await?;
         let status = if session.created { 201 } else { 200 };
         ReplayableResponse::json(status, &json!({"session": session}))
     };
@@ -128,13 +109,13 @@ pub(crate) async fn list(gateway: Arc<Gateway>, request: Request) -> Result<Resp
         limit: page::limit(&query, 100, 50)?,
         after: page::cursor(&query, "after")?,
     };
-    Response::json(200, &gateway.store.call::<SessionsList>(&args, CALL_TIMEOUT).await?)
+    Response::json(200, &gateway.store.call::<SessionsList>(&args).await?)
 }
 
 /// GET /api/chat/sessions/:id
 pub(crate) async fn get(gateway: Arc<Gateway>, request: Request) -> Result<Response, Failure> {
     let args = OwnedSession { scope: Identity::scope_or_none(&request.query()?)?, id: session(&request) };
-    let session = gateway.store.call::<SessionsGet>(&args, CALL_TIMEOUT).await?;
+    let session = gateway.store.call::<SessionsGet>(&args).await?;
     Response::json(200, &json!({"session": session}))
 }
 
@@ -147,7 +128,7 @@ pub(crate) async fn transcript(gateway: Arc<Gateway>, request: Request) -> Resul
         limit: page::limit(&query, 100, 50)?,
         before: page::cursor(&query, "before")?,
     };
-    let page = gateway.store.call::<SessionsTranscript>(&args, CALL_TIMEOUT).await?;
+    let page = gateway.store.call::<SessionsTranscript>(&args).await?;
     Ok(Response::json_bytes(200, String::from(Box::<str>::from(page))))
 }
 
@@ -168,24 +149,11 @@ struct Cancel {
     thread_id: Option<String>,
 }
 
-impl Cancel {
-    fn scope(self) -> Result<Scope, Error> {
-        let identity = Identity {
-            connector: self.connector,
-            actor_id: self.actor_id,
-            conversation_id: self.conversation_id,
-            thread_id: self.thread_id,
-        };
-        identity.into_scope()
-    }
-}
-
 /// POST /api/chat/sessions/:id/cancel
 pub(crate) async fn cancel(gateway: Arc<Gateway>, mut request: Request) -> Result<Response, Failure> {
     let bytes = request.body().await?;
-    let mut cancel = body::read::<Cancel>(&bytes)?;
-    let submission_id = cancel.submission_id.take();
-    let scope = cancel.scope()?;
+    let Cancel { submission_id, connector, actor_id, conversation_id, thread_id } = body::read(&bytes)?;
+    let scope = Identity { connector, actor_id, conversation_id, thread_id }.into_scope()?;
     let id = session(&request);
     let work = async |_: Mint| {
         let args = CancelSession { scope, id: id.clone(), submission_id };
@@ -206,10 +174,10 @@ pub(crate) async fn delete(gateway: Arc<Gateway>, request: Request) -> Result<Re
         id: session(&request),
     };
     if page::flag(&query, "purge")? {
-        gateway.store.change::<SessionsPurge>(&args, CHANGE).await?;
+        gateway.store.change::<SessionsPurge>(&args).await?;
         return Response::json(200, &json!({"id": args.id, "deleted": true, "purged": true}));
     }
-    gateway.store.change::<SessionsArchive>(&args, CHANGE).await?;
+    gateway.store.change::<SessionsArchive>(&args).await?;
     Response::json(200, &json!({"session": {"id": args.id}, "archived": true}))
 }
 
@@ -248,7 +216,7 @@ pub(crate) async fn update(gateway: Arc<Gateway>, mut request: Request) -> Resul
         memory,
         model,
     };
-    let session = gateway.store.change::<SessionsUpdate>(&args, CHANGE).await?;
+    let session = gateway.store.change::<SessionsUpdate>(&args).await?;
     Response::json(200, &json!({"session": session}))
 }
 

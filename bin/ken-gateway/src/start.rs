@@ -1,11 +1,10 @@
 //! Assembles the gateway from its configuration and starts the HTTP server.
 
-use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::time::Duration;
 
 use ken_chat::Ingress;
-use ken_http::{Access, Limiter, Limits, Rate, Server, Trust, can_see_owners};
+use ken_http::{Access, Limiter, Limits, Rate, Server, Trust, can_see_owners, listening};
 use ken_service::{NoOptions, Program, Start};
 use ken_types::Error;
 use ken_types::config::{Config, Gateway as GatewayConfig, TrustLoopback};
@@ -18,14 +17,15 @@ use crate::console;
 use crate::dedup::DedupSlots;
 use crate::link::LinkKey;
 use crate::mcp::state::Answered;
+use crate::part::Part;
 use crate::probe::WriteProbe;
 use crate::routes;
-use crate::store::Store;
 use crate::stream::follow::FollowedStreams;
 
 /// Connects the gateway to the other parts and starts the HTTP server.
 pub(crate) fn start(program: Program, start: &mut Start<NoOptions>) -> Result<(Table<Gateway>, Arc<Gateway>), Error> {
-    let socket = http_socket(start)?;
+    let listen = (start.config.gateway.listen, start.config.gateway.port);
+    let socket = listening(start.sockets.take("http"), listen.into(), "gateway")?;
     let own = socket.local_addr().map_err(|error| Error::internal(format!("the HTTP socket: {error}")))?;
     let secret = ken_service::secret("API_SECRET").filter(|secret| !secret.trim().is_empty());
     if let Some(mistake) = check_access(&start.config.gateway, secret.is_some())? {
@@ -36,23 +36,23 @@ pub(crate) fn start(program: Program, start: &mut Start<NoOptions>) -> Result<(T
     if !sees_owners {
         tracing::warn!("{BLIND}");
     }
-    let pool = |part: &str| Pool::new(start.places.socket(part));
-    let (store, model) = (pool("store"), pool("model"));
+    let part = |name: &str| Part(Pool::new(start.places.socket(name)));
+    let (store, model) = (part("store"), part("model"));
     let gateway = Arc::new(Gateway {
-        ingress: Ingress::new(store.clone()),
-        followed: FollowedStreams::new(store.clone()),
+        ingress: Ingress::new(store.0.clone()),
+        followed: FollowedStreams::new(store.0.clone()),
         dedup_slots: DedupSlots::new()?,
-        store: Store::new(store),
+        store,
         write_probe: WriteProbe::default(),
-        models: CachedReply::new(model.clone()),
+        models: CachedReply::new(model.0.clone()),
         model,
-        agent: pool("agent"),
-        approver: pool("approver"),
-        cognitive: pool("cognitive"),
-        scheduler: pool("scheduler"),
-        messenger: pool("messenger"),
-        kend: pool("kend"),
-        tools: pool("tools"),
+        agent: part("agent"),
+        approver: part("approver"),
+        cognitive: part("cognitive"),
+        scheduler: part("scheduler"),
+        messenger: part("messenger"),
+        kend: part("kend"),
+        tools: part("tools"),
         mcp_running: Arc::default(),
         mcp_answered: Answered::default(),
         state: start.places.state.clone(),
@@ -81,18 +81,6 @@ pub(crate) fn start(program: Program, start: &mut Start<NoOptions>) -> Result<(T
 fn table(program: Program) -> Table<Gateway> {
     let table = Table::new(program.part(), program.version);
     table.op::<ConsoleCode, _, _>(|gateway: Arc<Gateway>, _: Context<_>, _| async move { console::code(&gateway) })
-}
-
-/// Returns the listening socket that kend passes, or else binds a new one.
-fn http_socket(start: &mut Start<NoOptions>) -> Result<TcpListener, Error> {
-    if let Some(socket) = start.sockets.take("http") {
-        return Ok(TcpListener::from(socket));
-    }
-    let address = SocketAddr::new(start.config.gateway.listen, start.config.gateway.port);
-    TcpListener::bind(address).map_err(|error| {
-        Error::unavailable(format!("cannot listen on {address}: {error}"))
-            .hint("set another port: [gateway] port in ken.toml")
-    })
 }
 
 /// Fails for a configuration that makes the gateway unusable or open to everybody. Returns a warning for one that is

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 
 use crate::app::Gateway;
 use crate::idempotency::{ReplayableResponse, once};
-use crate::store::{change_failed, deadline_as_unavailable};
+use crate::part::change_failed;
 use crate::telemetry::budget;
 
 /// The timeout of a call to a part for its state.
@@ -30,10 +30,10 @@ pub(crate) async fn state(gateway: Arc<Gateway>, _: Request) -> Result<Response,
     let (status, models, health, budget) = tokio::join!(
         parts(&gateway),
         gateway.models.get(CALL_TIMEOUT),
-        gateway.model.call::<ModelHealth>(&nothing, CALL_TIMEOUT),
+        gateway.model.call_within::<ModelHealth>(&nothing, CALL_TIMEOUT),
         budget(&gateway),
     );
-    let SystemStatus { version, home, config, parts, listeners, .. } = status.map_err(deadline_as_unavailable)?;
+    let SystemStatus { version, home, config, parts, listeners, .. } = status?;
     // Without ken-model, the state of its part says what is wrong.
     let (models, health) = (models.ok(), health.unwrap_or_default());
     let body = json!({
@@ -54,9 +54,9 @@ pub(crate) async fn state(gateway: Arc<Gateway>, _: Request) -> Result<Response,
 /// A kend of an older release, which runs until the upgrade is complete, does not know of `usage`.
 async fn parts(gateway: &Gateway) -> Result<SystemStatus, Error> {
     let args = StatusArgs { usage: true, ..StatusArgs::default() };
-    match gateway.kend.call::<PartsStatus>(&args, CALL_TIMEOUT).await {
+    match gateway.kend.call_within::<PartsStatus>(&args, CALL_TIMEOUT).await {
         Err(error) if error.code == Code::Invalid => {
-            gateway.kend.call::<PartsStatus>(&StatusArgs::default(), CALL_TIMEOUT).await
+            gateway.kend.call_within::<PartsStatus>(&StatusArgs::default(), CALL_TIMEOUT).await
         }
         status => status,
     }
@@ -101,7 +101,7 @@ pub(crate) async fn restart(gateway: Arc<Gateway>, mut request: Request) -> Resu
         let wait = u64::try_from(RESTART_TIMEOUT.as_millis()).unwrap_or(u64::MAX);
         let args = ChangeArgs { name, wait: Some(WaitFor::Ready), timeout_ms: Some(wait) };
         let limit = RESTART_TIMEOUT + CALL_TIMEOUT;
-        let restarted = gateway.kend.call::<PartsRestart>(&args, limit).await.map_err(change_failed)?;
+        let restarted = gateway.kend.0.call::<PartsRestart>(&args, limit).await.map_err(change_failed)?;
         ReplayableResponse::json(200, &part(&restarted))
     };
     once(&gateway, &request, b"{}", plain, work).await
@@ -110,6 +110,5 @@ pub(crate) async fn restart(gateway: Arc<Gateway>, mut request: Request) -> Resu
 /// GET /api/audit: whether the chain of the audit log holds.
 pub(crate) async fn audit(gateway: Arc<Gateway>, request: Request) -> Result<Response, Failure> {
     let _held = request.hold()?;
-    let state = gateway.cognitive.call::<AuditVerify>(&Nothing {}, AUDIT_TIMEOUT).await;
-    Response::json(200, &state.map_err(deadline_as_unavailable)?)
+    Response::json(200, &gateway.cognitive.call_within::<AuditVerify>(&Nothing {}, AUDIT_TIMEOUT).await?)
 }

@@ -13,28 +13,23 @@ use serde_json::{Value, json};
 
 use crate::app::Gateway;
 use crate::page;
-use crate::store::CALL_TIMEOUT;
 
 /// GET /api/telemetry/runs
 pub(crate) async fn list(gateway: Arc<Gateway>, request: Request) -> Result<Response, Failure> {
     let query = request.query()?;
-    let kind = query.one("kind")?.map(|name| {
-        let message = || format!("kind is {name:?}, it must be prompt, command, schedule or workflow");
-        WorkKind::named(name).ok_or_else(|| Error::invalid("?kind", message()))
-    });
     let args = ListSummaries {
         connector: query.one("connector")?.map(str::to_owned),
-        kind: kind.transpose()?,
+        kind: page::choice(&query, "kind", WorkKind::named, "prompt, command, schedule or workflow")?,
         limit: page::limit(&query, 100, 50)?,
         after: page::cursor(&query, "after")?,
     };
-    Response::json(200, &gateway.store.call::<TelemetryList>(&args, CALL_TIMEOUT).await?)
+    Response::json(200, &gateway.store.call::<TelemetryList>(&args).await?)
 }
 
 /// GET /api/telemetry/runs/:runId
 pub(crate) async fn get(gateway: Arc<Gateway>, request: Request) -> Result<Response, Failure> {
     let id = request.segment("runId").to_owned();
-    let found = gateway.store.call::<TelemetryGet>(&ByWork { id: id.clone() }, CALL_TIMEOUT).await;
+    let found = gateway.store.call::<TelemetryGet>(&ByWork { id: id.clone() }).await;
     let summary = found.map_err(|error| match error.code {
         Code::NotFound => Failure::from(Error::not_found(format!("No run {id}."))).with("runId", id.as_str()),
         _ => error.into(),
@@ -51,25 +46,23 @@ const MAX_USAGE_GROUPS: u32 = 1_000;
 /// GET /api/usage
 pub(crate) async fn usage(gateway: Arc<Gateway>, request: Request) -> Result<Response, Failure> {
     let query = request.query()?;
-    let by = match query.one("by")?.unwrap_or("day") {
-        "day" => GroupBy::Day,
-        "model" => GroupBy::Model,
-        "session" => GroupBy::Session,
-        other => {
-            let message = format!("by is {other:?}, it must be day, model or session");
-            return Err(Error::invalid("?by", message).into());
-        }
+    let read = |text: &str| match text {
+        "day" => Some(GroupBy::Day),
+        "model" => Some(GroupBy::Model),
+        "session" => Some(GroupBy::Session),
+        _ => None,
     };
+    let by = page::choice(&query, "by", read, "day, model or session")?.unwrap_or(GroupBy::Day);
     let limit = page::limit(&query, MAX_USAGE_GROUPS, MAX_USAGE_GROUPS)? as usize;
     let args = GroupUsage { by, session: page::filter(&query, "session")?, limit: Some(limit) };
-    let (used, budget) = tokio::join!(gateway.store.call::<TelemetryUsage>(&args, CALL_TIMEOUT), budget(&gateway));
+    let (used, budget) = tokio::join!(gateway.store.call::<TelemetryUsage>(&args), budget(&gateway));
     let used = used?;
     Response::json(200, &json!({"groups": used.groups, "others": used.others, "budget": budget}))
 }
 
 /// The limits of a day and what is used of them; `None` if there are none, or the part that knows does not answer.
 pub(crate) async fn budget(gateway: &Gateway) -> Option<Value> {
-    let state = gateway.model.call::<ModelBudget>(&OfSession::default(), BUDGET_TIMEOUT).await.ok()?;
+    let state = gateway.model.call_within::<ModelBudget>(&OfSession::default(), BUDGET_TIMEOUT).await.ok()?;
     let (caps, spent) = (state.caps, state.spent.day);
     (!caps.is_unlimited()).then(|| {
         json!({
@@ -85,5 +78,5 @@ pub(crate) async fn budget(gateway: &Gateway) -> Option<Value> {
 /// GET /api/why/:id
 pub(crate) async fn why(gateway: Arc<Gateway>, request: Request) -> Result<Response, Failure> {
     let args = ByWork { id: request.segment("id").to_owned() };
-    Response::json(200, &gateway.store.call::<EventsWhy>(&args, CALL_TIMEOUT).await?)
+    Response::json(200, &gateway.store.call::<EventsWhy>(&args).await?)
 }

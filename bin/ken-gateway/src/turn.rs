@@ -13,7 +13,7 @@ use ken_types::{Code, Error};
 use tokio::time::{Instant, sleep};
 
 use crate::app::Gateway;
-use crate::store::CALL_TIMEOUT;
+use crate::part::CALL_TIMEOUT;
 use crate::stream::page::PAUSE;
 
 /// How long one call to the store waits. The wire allows ten minutes.
@@ -59,10 +59,15 @@ pub(crate) async fn wait(
     }
 }
 
+/// Returns how a submission stands, without waiting for anything.
+pub(crate) async fn standing(gateway: &Gateway, id: &SubmissionId) -> Result<SubmissionStatus, Error> {
+    wait_once(gateway, id, Duration::ZERO).await
+}
+
 async fn wait_once(gateway: &Gateway, id: &SubmissionId, time: Duration) -> Result<SubmissionStatus, Error> {
     let wait_ms = u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
     let args = WaitSubmission { submission_id: id.clone(), wait_ms, or_waiting: false };
-    gateway.store.call::<SubmissionsWait>(&args, time + CALL_TIMEOUT).await
+    gateway.store.call_within::<SubmissionsWait>(&args, time + CALL_TIMEOUT).await
 }
 
 /// Returns the failure for a caller that waited for a turn or run that failed: 500, with a type for each cause. The

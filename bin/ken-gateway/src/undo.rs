@@ -12,14 +12,13 @@ use crate::app::Gateway;
 use crate::doctor::COMMAND_TIMEOUT;
 use crate::idempotency::{ReplayableResponse, once};
 use crate::identity::is_owner;
-use crate::store::{change_failed, deadline_as_unavailable};
+use crate::part::change_failed;
 
 /// GET /api/undo/:run
 pub(crate) async fn preview(gateway: Arc<Gateway>, request: Request) -> Result<Response, Failure> {
     let args = run(&request)?;
     let _held = request.hold()?;
-    let changes = gateway.kend.call::<KendDiff>(&args, COMMAND_TIMEOUT).await;
-    Response::json(200, &changes.map_err(deadline_as_unavailable)?)
+    Response::json(200, &gateway.kend.call_within::<KendDiff>(&args, COMMAND_TIMEOUT).await?)
 }
 
 /// POST /api/undo/:run
@@ -28,7 +27,7 @@ pub(crate) async fn undo(gateway: Arc<Gateway>, mut request: Request) -> Result<
     let args = run(&request)?;
     let _held = request.hold()?;
     let work = async |_: Mint| {
-        let undone = gateway.kend.call::<KendUndo>(&args, COMMAND_TIMEOUT).await;
+        let undone = gateway.kend.0.call::<KendUndo>(&args, COMMAND_TIMEOUT).await;
         ReplayableResponse::json(200, &undone.map_err(change_failed)?)
     };
     once(&gateway, &request, b"{}", plain, work).await

@@ -16,7 +16,7 @@ use crate::agents::waits;
 use crate::app::Gateway;
 use crate::body;
 use crate::idempotency::{ReplayableResponse, once};
-use crate::store::{CALL_TIMEOUT, CHANGE, deadline_as_unavailable, failed_change};
+use crate::part::{CHANGE, failed_change};
 use crate::turn::{Waited, failure, wait};
 
 /// The offset at which a new run's stream starts. It is empty before the run is admitted.
@@ -56,20 +56,19 @@ fn unknown(workflow: &str) -> Failure {
 
 /// Refuses a workflow that does not exist or that clients cannot start.
 async fn check_name(gateway: &Gateway, workflow: &str) -> Result<(), Failure> {
-    let known = gateway.cognitive.call::<WorkflowsList>(&Nothing {}, CALL_TIMEOUT).await;
-    let known = known.map_err(deadline_as_unavailable)?.workflows;
+    let known = gateway.cognitive.call::<WorkflowsList>(&Nothing {}).await?.workflows;
     if known.iter().any(|known| known.name == workflow) { Ok(()) } else { Err(unknown(workflow)) }
 }
 
 async fn check_payload(gateway: &Gateway, workflow: &str, payload: &Value) -> Result<(), Failure> {
     let check = CheckWorkflow { name: workflow.to_owned(), payload: payload.clone() };
-    let checked = gateway.cognitive.call::<WorkflowsCheck>(&check, CALL_TIMEOUT).await;
+    let checked = gateway.cognitive.call::<WorkflowsCheck>(&check).await;
     checked.map(drop).map_err(|error| match error.code {
         Code::NotFound => unknown(workflow),
         Code::Unavailable if error.at.as_deref() == Some(SEARCH) => {
             Failure::from(Error { at: None, ..error }).kind("search_not_configured")
         }
-        _ => deadline_as_unavailable(error).into(),
+        _ => error.into(),
     })
 }
 
@@ -85,7 +84,7 @@ async fn admitted(
     waits: bool,
 ) -> Result<ReplayableResponse, Failure> {
     let time = if waits { gateway.wait.max(CHANGE) } else { CHANGE };
-    let admitted = gateway.store.change::<RunsAdmit>(&run, time).await;
+    let admitted = gateway.store.change_within::<RunsAdmit>(&run, time).await;
     admitted.map_err(|error| failed_change(error, "runId", run.run_id.as_str()))?;
     let url = stream_url(gateway, request, &run.run_id);
     if !waits {
@@ -95,7 +94,7 @@ async fn admitted(
     let by = ByRun { run_id: run.run_id };
     if let Waited::Settled(_) = wait(gateway, request.shutdown(), &id, None).await?
         // The run has been accepted even if the store fails now, and the response is then 202.
-        && let Ok(record) = gateway.store.call::<RunsGet>(&by, CALL_TIMEOUT).await
+        && let Ok(record) = gateway.store.call::<RunsGet>(&by).await
     {
         return ended(record, &url);
     }

@@ -170,13 +170,6 @@ impl Read for Body {
     }
 }
 
-/// Adds a field to the object of a call.
-pub(crate) fn set(fields: &mut Value, name: &str, value: impl Into<Value>) {
-    if let Some(fields) = fields.as_object_mut() {
-        fields.insert(name.to_owned(), value.into());
-    }
-}
-
 /// A chat, message or thread as the platform takes it: an id as a number, the name of a channel as a string.
 pub(crate) fn id(text: &str) -> Value {
     text.parse::<i64>().map_or_else(|_| text.into(), Value::from)

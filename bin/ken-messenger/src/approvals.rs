@@ -161,27 +161,16 @@ fn shown(approval: &Approval) -> Option<(Shown, Request)> {
 /// What a button sends: the decision, the request, and the tag of both.
 fn data(app: &App, id: &str, approved: bool) -> String {
     let letter = if approved { 'y' } else { 'n' };
-    format!("{letter}:{id}:{}", tag(app, id, letter))
-}
-
-fn tag(app: &App, id: &str, letter: char) -> String {
     let secret = app.settings.keys.as_ref().map_or("", |keys| keys.secret.as_str());
     let code = ken_service::hmac_sha256(secret.as_bytes(), format!("approval:{letter}:{id}").as_bytes());
-    hex::encode(code.get(..TAG_BYTES).unwrap_or(&code))
+    format!("{letter}:{id}:{}", hex::encode(code.get(..TAG_BYTES).unwrap_or(&code)))
 }
 
 /// Reads the data of a button: the request and the decision. `None` if this connector has not made the button.
-fn read(app: &App, data: &str) -> Option<(String, bool)> {
-    let mut parts = data.split(':');
-    let (letter, id, given) = (parts.next()?, parts.next()?, parts.next()?);
-    let approved = match letter {
-        "y" => true,
-        "n" => false,
-        _ => return None,
-    };
-    let own = tag(app, id, if approved { 'y' } else { 'n' });
-    let is_own: bool = own.as_bytes().ct_eq(given.as_bytes()).into();
-    (is_own && parts.next().is_none()).then(|| (id.to_owned(), approved))
+fn read(app: &App, given: &str) -> Option<(String, bool)> {
+    let id = given.split(':').nth(1)?;
+    let is_own = |approved: &bool| data(app, id, *approved).as_bytes().ct_eq(given.as_bytes()).into();
+    [true, false].into_iter().find(is_own).map(|approved| (id.to_owned(), approved))
 }
 
 /// Handles a pressed button; false when the button is not ken's. Tells the user who pressed it the outcome.

@@ -3,7 +3,7 @@
 use ken_types::ops::outbox::{AttemptPiece, OutboxAttempt, PieceEnd, PutMessage};
 use serde_json::{Value, json};
 
-use crate::api::{Api, CALL_TIMEOUT, CallOutcome, id, set};
+use crate::api::{Api, CALL_TIMEOUT, CallOutcome, id};
 use crate::app::{ATTEMPT_TIMEOUT, App};
 use crate::html::html;
 use crate::split::{PIECE_UNITS, units};
@@ -41,14 +41,14 @@ pub(crate) async fn send(app: &App, api: &Api, piece: &Piece<'_>, attempt: &Atte
     // The limit counts the text without its tags.
     if !formatted.is_empty() && visible(&formatted) <= PIECE_UNITS {
         let mut fields = fields.clone();
-        set(&mut fields, "text", formatted);
-        set(&mut fields, "parse_mode", "HTML");
+        fields["text"] = formatted.into();
+        fields["parse_mode"] = "HTML".into();
         match api.call_after(method, fields, CALL_TIMEOUT, mark(app, attempt)).await {
             CallOutcome::Refused(refusal) if refusal.code == 400 && !is_unchanged(&refusal.description) => {}
             answer => return end(answer, piece.tries),
         }
     }
-    set(&mut fields, "text", piece.text);
+    fields["text"] = piece.text.into();
     end(api.call_after(method, fields, CALL_TIMEOUT, mark(app, attempt)).await, piece.tries)
 }
 
@@ -57,21 +57,21 @@ fn request(piece: &Piece<'_>) -> (&'static str, Value) {
     let PutMessage { chat_id, thread_id, reply_to, business_id, buttons, .. } = piece.message;
     let mut fields = json!({"chat_id": id(chat_id), "link_preview_options": {"is_disabled": true}});
     if let Some(business) = business_id {
-        set(&mut fields, "business_connection_id", business.as_str());
+        fields["business_connection_id"] = business.as_str().into();
     }
     if let (Some(buttons), true) = (buttons, piece.has_buttons) {
-        set(&mut fields, "reply_markup", json!({"inline_keyboard": keyboard(buttons)}));
+        fields["reply_markup"] = json!({"inline_keyboard": keyboard(buttons)});
     }
     if let Some(edited) = piece.edited {
-        set(&mut fields, "message_id", id(edited));
+        fields["message_id"] = id(edited);
         return ("editMessageText", fields);
     }
     if let Some(thread) = thread_id {
-        set(&mut fields, "message_thread_id", id(thread));
+        fields["message_thread_id"] = id(thread);
     }
     if let (Some(message), true) = (reply_to, piece.is_first) {
         let reply = json!({"message_id": id(message), "allow_sending_without_reply": true});
-        set(&mut fields, "reply_parameters", reply);
+        fields["reply_parameters"] = reply;
     }
     ("sendMessage", fields)
 }

@@ -38,7 +38,7 @@ async fn poll(app: &App, api: &Api) {
     // The platform refuses polling while a webhook is registered.
     api.call("deleteWebhook", json!({"drop_pending_updates": false}), CALL_TIMEOUT).await;
     // Without an offset the platform starts at the first unconfirmed update. The store recognises those that it already has.
-    let mut offset = None;
+    let mut offset: Option<u64> = None;
     let mut pause = FIRST_PAUSE;
     let mut has_failed = false;
     loop {
@@ -46,9 +46,12 @@ async fn poll(app: &App, api: &Api) {
             // Another host has confirmed some of them meanwhile.
             offset = None;
         }
-        let fields = json!({"timeout": WAIT_S, "limit": 100, "allowed_updates": UPDATE_KINDS, "offset": offset});
+        let mut fields = json!({"timeout": WAIT_S, "limit": 100, "allowed_updates": UPDATE_KINDS});
+        if let Some(offset) = offset {
+            fields["offset"] = offset.into();
+        }
         let started = Instant::now();
-        let answer = api.call("getUpdates", without_null(fields), ANSWER_TIMEOUT).await;
+        let answer = api.call("getUpdates", fields, ANSWER_TIMEOUT).await;
         app.polling.store(matches!(answer, CallOutcome::Done(_)), Ordering::Relaxed);
         let wait = match &answer {
             CallOutcome::Done(updates) => {
@@ -94,13 +97,6 @@ async fn wait_for_duty(app: &App) -> bool {
         app.polling.store(false, Ordering::Relaxed);
         sleep(FIRST_PAUSE).await;
     }
-}
-
-fn without_null(mut fields: Value) -> Value {
-    if let Some(fields) = fields.as_object_mut() {
-        fields.retain(|_, value| !value.is_null());
-    }
-    fields
 }
 
 /// Takes an update, and retries for as long as the store is away, because asking for the next updates confirms this one.

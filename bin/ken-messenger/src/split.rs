@@ -203,18 +203,6 @@ mod tests {
     }
 
     #[test]
-    fn emoji_and_right_to_left_text_are_not_cut_inside_a_character() {
-        // A family of four is one character of eleven units.
-        let family = "\u{1F468}\u{200D}\u{1F469}\u{200D}\u{1F467}\u{200D}\u{1F466}";
-        let pieces = split(&family.repeat(60), 256);
-        assert!(pieces.iter().all(|piece| piece.len() % family.len() == 0), "{pieces:?}");
-        assert_eq!(pieces.concat(), family.repeat(60));
-        let hebrew = "שלום עולם ".repeat(60);
-        let pieces = split(&hebrew, 256);
-        assert_eq!(pieces.join(" "), hebrew.trim_end());
-    }
-
-    #[test]
     fn a_fence_is_kept_whole_or_reopened() {
         let code = "let x = 1;\n".repeat(10);
         let text = format!("{}\n```rust\n{code}```\nafter", "intro ".repeat(30));

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
-use crate::api::{Api, CALL_TIMEOUT, id, set};
+use crate::api::{Api, CALL_TIMEOUT, id};
 use crate::app::{App, READ_TIMEOUT};
 
 /// The delay before the indicator is shown: shorter turns are not indicated.
@@ -63,7 +63,7 @@ async fn show(api: &Api, chats: &[BusyChat]) {
 fn action(chat: &BusyChat) -> Value {
     let mut fields = json!({"chat_id": id(&chat.chat_id), "action": "typing"});
     if let Some(thread) = &chat.thread_id {
-        set(&mut fields, "message_thread_id", id(thread));
+        fields["message_thread_id"] = id(thread);
     }
     fields
 }

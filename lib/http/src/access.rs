@@ -4,7 +4,7 @@ use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 
-use http::header::{AUTHORIZATION, HeaderMap, HeaderName, HeaderValue, ORIGIN};
+use http::header::{AUTHORIZATION, AsHeaderName, HeaderMap, HeaderName, HeaderValue, ORIGIN};
 use http::{StatusCode, Uri};
 use ken_types::{Code, Error};
 use nix::unistd::geteuid;
@@ -128,7 +128,7 @@ impl Access {
         let Some(digest) = &self.digest else {
             return Admission::NotConfigured;
         };
-        let bearer = || single(headers, &AUTHORIZATION)?.strip_prefix(b"Bearer ");
+        let bearer = || single(headers, AUTHORIZATION)?.strip_prefix(b"Bearer ");
         let given = single(headers, &self.header).or_else(|| takes_bearer.then(bearer).flatten());
         let Some(secret) = given else {
             return Admission::Wrong;
@@ -174,8 +174,8 @@ impl Access {
     }
 }
 
-/// Returns the value of a header that is given once.
-fn single<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a [u8]> {
+/// Returns the value of a header that is given once. One that is given twice counts as absent.
+pub fn single(headers: &HeaderMap, name: impl AsHeaderName) -> Option<&[u8]> {
     let mut given = headers.get_all(name).iter();
     match (given.next(), given.next()) {
         (Some(value), None) => Some(value.as_bytes()),
@@ -234,7 +234,7 @@ const OTHER_USERS: &str = "two ways in: send the secret of this system (members 
                            `systemctl --user enable --now ken`";
 
 /// `127.0.0.0/8`, `::1`, `::ffff:127.0.0.1`.
-pub fn is_loopback(address: IpAddr) -> bool {
+pub(crate) fn is_loopback(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(address) => address.is_loopback(),
         IpAddr::V6(address) => address.is_loopback() || address.to_ipv4_mapped() == Some(Ipv4Addr::LOCALHOST),

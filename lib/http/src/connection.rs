@@ -2,7 +2,7 @@
 
 use std::io;
 use std::net::IpAddr;
-use std::sync::atomic::{AtomicBool, AtomicU8, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, ready};
 
@@ -47,7 +47,7 @@ pub(crate) struct Connection {
     refusal: Mutex<Option<Failure>>,
     /// Why the current body ended early.
     fault: Mutex<Option<Failure>>,
-    body: AtomicU8,
+    body_is_open: AtomicBool,
     frames: Mutex<InFlight>,
     /// Whether the task must be woken when everything has been written.
     flush_awaited: AtomicBool,
@@ -60,16 +60,6 @@ struct InFlight {
     by_hyper: bool,
     /// The rest of a frame that was written directly to the socket.
     rest: Bytes,
-}
-
-/// Whether bytes of the request body may still come when the response is ready.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[repr(u8)]
-pub(crate) enum BodyLeft {
-    /// There is no body, or it has been read to its end, or hyper has all of it and skips it.
-    Nothing,
-    /// Bytes may still come, so the connection cannot be reused.
-    Something,
 }
 
 /// The result of sending a shared frame.
@@ -108,7 +98,7 @@ impl Connection {
             writer,
             refusal: Mutex::new(None),
             fault: Mutex::new(None),
-            body: AtomicU8::new(BodyLeft::Nothing as u8),
+            body_is_open: AtomicBool::new(false),
             frames: Mutex::default(),
             flush_awaited: AtomicBool::new(false),
         }
@@ -136,7 +126,7 @@ impl Connection {
 
     pub(crate) fn refuse(&self, failure: Failure) {
         put(&self.refusal, failure);
-        self.set_body(BodyLeft::Something);
+        self.set_body_open(true);
     }
 
     pub(crate) fn take_refusal(&self) -> Option<Failure> {
@@ -152,12 +142,13 @@ impl Connection {
         take(&self.fault)
     }
 
-    pub(crate) fn set_body(&self, left: BodyLeft) {
-        self.body.store(left as u8, Relaxed);
+    pub(crate) fn set_body_open(&self, is_open: bool) {
+        self.body_is_open.store(is_open, Relaxed);
     }
 
+    /// Whether bytes of the request body may still come when the response is ready, so that the connection cannot be reused.
     pub(crate) fn body_is_open(&self) -> bool {
-        self.body.load(Relaxed) == BodyLeft::Something as u8
+        self.body_is_open.load(Relaxed)
     }
 
     /// Notes that hyper has a frame.

@@ -56,7 +56,7 @@ impl Failure {
     }
 
     /// 415.
-    pub fn media_type(message: &str) -> Failure {
+    pub(crate) fn media_type(message: &str) -> Failure {
         Failure::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, Code::Invalid, message).at("content-type")
     }
 
@@ -123,11 +123,6 @@ impl Failure {
     /// The fields added by [`Failure::with`].
     pub fn fields(&self) -> &Map<String, Value> {
         &self.0.fields
-    }
-
-    /// The `type` of the typed envelope.
-    pub fn kind_name(&self) -> &'static str {
-        self.0.kind.unwrap_or_else(|| kind_of(self.0.status))
     }
 
     /// The `code` that was set, if it is not that of the error.
@@ -222,7 +217,7 @@ pub fn typed(failure: &Failure) -> Vec<u8> {
         meta.entry("at").or_insert_with(|| at.as_str().into());
     }
     written(&serde_json::json!({"error": {
-        "type": failure.kind_name(),
+        "type": failure.0.kind.unwrap_or_else(|| kind_of(failure.0.status)),
         "message": error.message,
         "details": error.hint.as_deref().unwrap_or_default(),
         "meta": meta,

@@ -1,10 +1,9 @@
 //! A folder of static files.
 
-use std::collections::HashMap;
 use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::SystemTime;
 
 use http::header::{ACCEPT_ENCODING, CACHE_CONTROL, CONTENT_ENCODING, ETAG, HeaderName, HeaderValue, VARY};
@@ -30,8 +29,6 @@ pub struct Files {
     folder: PathBuf,
     headers: &'static [(&'static str, &'static str)],
     version: &'static str,
-    /// The ETag of each file that was served, for as long as the file has this time and size. Only files that exist get in.
-    etags: Mutex<HashMap<PathBuf, (SystemTime, u64, String)>>,
 }
 
 /// A file as it is sent.
@@ -43,15 +40,15 @@ struct Found {
 
 impl Files {
     /// `headers` are those of every response, with names in lower case. The folder is accessed only when a file is requested.
-    pub fn new(folder: impl Into<PathBuf>, headers: &'static [(&'static str, &'static str)]) -> Files {
-        Files { folder: folder.into(), headers, version: "", etags: Mutex::default() }
-    }
-
-    /// Serves the files below `/VERSION/` too, and puts the version in the place of `@version@` in `index.html`. A page whose
-    /// files name each other by relative paths then never gets files of two versions: those of another one are 404.
-    pub fn version(mut self, version: &'static str) -> Files {
-        self.version = version;
-        self
+    ///
+    /// The files are served below `/VERSION/` too, and the version is put in the place of `@version@` in `index.html`. A page
+    /// whose files name each other by relative paths then never gets files of two versions: those of another one are 404.
+    pub fn new(
+        folder: impl Into<PathBuf>,
+        headers: &'static [(&'static str, &'static str)],
+        version: &'static str,
+    ) -> Files {
+        Files { folder: folder.into(), headers, version }
     }
 
     /// Answers with the file that the path of a request names, or `index.html` for `/`. Its ETag is a digest of its content; a
@@ -82,46 +79,32 @@ impl Files {
     /// The path of a file below the folder. `None` for a path that no served file can have.
     fn relative(&self, path: &str) -> Option<PathBuf> {
         let path = path.strip_prefix('/')?;
-        let versioned = path.split_once('/').filter(|(first, _)| !self.version.is_empty() && *first == self.version);
+        let versioned = path.split_once('/').filter(|(first, _)| *first == self.version);
         relative(versioned.map_or(path, |(_, rest)| rest))
     }
 
     fn find(&self, name: &Path, takes_gzip: bool) -> Option<Found> {
         let folder = self.folder.canonicalize().ok()?;
         let (file, time) = open(&folder, name)?;
-        let is_index = name == Path::new(INDEX) && !self.version.is_empty();
         // A compressed index would still have the mark of the version.
-        let compressed = (takes_gzip && !is_index).then(|| open(&folder, &beside(name))).flatten();
+        let may_be_gzip = takes_gzip && name != Path::new(INDEX);
+        let compressed = may_be_gzip.then(|| open(&folder, &beside(name))).flatten();
         match compressed.filter(|(_, made)| *made >= time) {
-            Some((file, time)) => self.read(&beside(name), file, time, true),
-            None => self.read(name, file, time, false),
+            Some((file, _)) => self.read(&beside(name), file, true),
+            None => self.read(name, file, false),
         }
     }
 
-    fn read(&self, name: &Path, file: File, time: SystemTime, is_gzip: bool) -> Option<Found> {
+    fn read(&self, name: &Path, file: File, is_gzip: bool) -> Option<Found> {
         let mut bytes = Vec::new();
         file.take(FILE_BYTES + 1).read_to_end(&mut bytes).ok()?;
         if bytes.len() as u64 > FILE_BYTES {
             return None;
         }
-        if name == Path::new(INDEX) && !self.version.is_empty() {
+        if name == Path::new(INDEX) {
             bytes = String::from_utf8_lossy(&bytes).replace(VERSION_MARK, self.version).into_bytes();
         }
-        let etag = self.etag(name, time, &bytes);
-        Some(Found { bytes, etag, is_gzip })
-    }
-
-    fn etag(&self, name: &Path, time: SystemTime, bytes: &[u8]) -> String {
-        let length = bytes.len() as u64;
-        let mut etags = self.etags.lock().unwrap_or_else(PoisonError::into_inner);
-        match etags.get(name) {
-            Some((known, size, etag)) if (*known, *size) == (time, length) => etag.clone(),
-            _ => {
-                let etag = digest(bytes);
-                etags.insert(name.to_owned(), (time, length, etag.clone()));
-                etag
-            }
-        }
+        Some(Found { etag: etag(&bytes), bytes, is_gzip })
     }
 }
 
@@ -159,7 +142,8 @@ fn open(folder: &Path, name: &Path) -> Option<(File, SystemTime)> {
     Some((file, time))
 }
 
-fn digest(bytes: &[u8]) -> String {
+/// Returns the strong ETag of a content, with its quotes.
+pub fn etag(bytes: &[u8]) -> String {
     let digest = Sha256::digest(bytes);
     format!("\"{}\"", hex::encode(digest.get(..16).unwrap_or_default()))
 }
@@ -240,7 +224,7 @@ mod tests {
     }
 
     fn files() -> Files {
-        Files::new("/nowhere", &[]).version("1.2")
+        Files::new("/nowhere", &[], "1.2")
     }
 
     #[test]
@@ -258,7 +242,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         for (length, is_read) in [(FILE_BYTES, true), (FILE_BYTES + 1, false)] {
             File::create(folder.path().join("a")).unwrap().set_len(length).unwrap();
-            let files = Files::new(folder.path(), &[]);
+            let files = Files::new(folder.path(), &[], "1.2");
             assert_eq!(files.find(Path::new("a"), false).is_some(), is_read, "{length}");
         }
     }

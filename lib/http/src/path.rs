@@ -40,8 +40,7 @@ impl Query {
         }
     }
 
-    /// Every value of a parameter, in order.
-    pub fn all(&self, name: &str) -> impl Iterator<Item = &str> {
+    fn all(&self, name: &str) -> impl Iterator<Item = &str> {
         let values = self.0.iter().filter(move |(key, _)| key == name);
         values.map(|(_, value)| value.as_str())
     }

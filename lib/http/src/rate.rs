@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use http::header::{HeaderName, HeaderValue};
 use ken_types::Rate;
 
 use crate::places::caller_of;
@@ -59,6 +60,17 @@ pub struct Quota {
     pub reset_s: u64,
     /// If over the limit, milliseconds until the next request is accepted.
     pub retry_after_ms: Option<u64>,
+}
+
+impl Quota {
+    /// The headers that tell a caller about it.
+    pub fn headers(&self) -> [(HeaderName, HeaderValue); 3] {
+        [
+            (HeaderName::from_static("x-ratelimit-limit"), self.limit.into()),
+            (HeaderName::from_static("x-ratelimit-remaining"), self.remaining.into()),
+            (HeaderName::from_static("x-ratelimit-reset"), self.reset_s.into()),
+        ]
+    }
 }
 
 /// Maximum number of buckets. Beyond it, full ones are removed; if none is full, new callers share one.

@@ -5,18 +5,17 @@ use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
 use http::header::{ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_TYPE, HeaderName, HeaderValue, IF_NONE_MATCH};
-use http::{HeaderMap, Method, StatusCode, Uri};
+use http::{HeaderMap, Method, StatusCode};
 use http_body::Body as _;
 use hyper::body::Incoming;
 use ken_types::{Code, Error, json};
 use serde::Serialize;
-use serde::de::DeserializeOwned;
 use serde_json::Value;
 use tokio::sync::OwnedSemaphorePermit;
 
 use crate::access::Caller;
 use crate::body::{Body, Frames};
-use crate::connection::{BodyLeft, Connection};
+use crate::connection::Connection;
 use crate::failure::Failure;
 use crate::memory::Share;
 use crate::outlet::Outlet;
@@ -59,10 +58,6 @@ impl Request {
     /// The path as it was sent.
     pub fn path(&self) -> &str {
         self.head.uri.path()
-    }
-
-    pub fn uri(&self) -> &Uri {
-        &self.head.uri
     }
 
     /// The segment that `:name` of the row stands for, decoded; empty if the row has no such name. For `*name` it is
@@ -124,12 +119,6 @@ impl Request {
         })
     }
 
-    /// Returns when the peer has reset the connection, but not when it has only shut its write half. A function that does not
-    /// use this runs to its end even if the peer is gone.
-    pub async fn gone(&self) {
-        self.connection.gone().await;
-    }
-
     /// Returns when the peer has shut its write half; the future outlives the request. Such a peer may be waiting for the
     /// response, or it may have closed the connection, which only the next write shows. A stream that is silent for long
     /// therefore writes a comment then.
@@ -163,7 +152,7 @@ impl Request {
         let mut share = self.connection.resources.body_memory.share(caller_of(self.peer()));
         share.grow_to(announced)?;
         let bytes = self.collect(&mut share).await?;
-        self.connection.set_body(BodyLeft::Nothing);
+        self.connection.set_body_open(false);
         Ok(share.hold(bytes))
     }
 
@@ -175,11 +164,6 @@ impl Request {
         }
         let value = json::parse(&bytes, json::MAX_DEPTH);
         value.map_err(|error| Failure::from(error).kind("invalid_json"))
-    }
-
-    /// The body as `T`; the error names the field. `T` decides whether unknown fields are accepted.
-    pub async fn json<T: DeserializeOwned>(&mut self) -> Result<T, Failure> {
-        Ok(json::from_value(self.value().await?)?)
     }
 
     /// For a request without fields: no body, or `{}`.

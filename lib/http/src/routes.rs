@@ -54,7 +54,6 @@ pub(crate) struct Row<S> {
     names: Vec<String>,
     pub function: Function<S>,
     limiter: Option<Arc<Limiter>>,
-    body_limit: Option<u64>,
 }
 
 /// All paths below one first segment, whether or not they are in the table, and how they are guarded and limited.
@@ -64,8 +63,9 @@ pub struct Area {
     pub(crate) guarded: bool,
     pub(crate) media: Media,
     pub(crate) envelope: Envelope,
-    body_limit: u64,
-    limiter: Option<Arc<Limiter>>,
+    pub(crate) body_limit: u64,
+    /// The rate limit of its paths. Those in a row can have their own.
+    pub(crate) limiter: Option<Arc<Limiter>>,
     pub(crate) for_pages: Option<PageHeaders>,
     pub(crate) is_own_form: bool,
     pub(crate) takes_bearer: bool,
@@ -99,7 +99,8 @@ impl Area {
     /// Sets the envelope of all errors, those of the listener too, because the clients know no other form.
     pub fn envelope_everywhere(mut self, envelope: Envelope) -> Area {
         self.is_own_form = true;
-        self.envelope(envelope)
+        self.envelope = envelope;
+        self
     }
 
     /// Allows calls by web pages of other origins: `OPTIONS` needs no secret, and every response has these headers. All
@@ -127,12 +128,8 @@ impl Area {
     }
 
     /// Errors have the envelope [`typed`].
-    pub fn typed_errors(self) -> Area {
-        self.envelope(typed)
-    }
-
-    pub fn envelope(mut self, envelope: Envelope) -> Area {
-        self.envelope = envelope;
+    pub fn typed_errors(mut self) -> Area {
+        self.envelope = typed;
         self
     }
 
@@ -198,14 +195,6 @@ impl<S> Routes<S> {
     pub fn limited(mut self, limiter: &Arc<Limiter>) -> Routes<S> {
         if let Some(row) = self.rows.last_mut() {
             row.limiter = Some(limiter.clone());
-        }
-        self
-    }
-
-    /// Sets the maximum size of a body of the last row, in bytes.
-    pub fn body_limit(mut self, bytes: u64) -> Routes<S> {
-        if let Some(row) = self.rows.last_mut() {
-            row.body_limit = Some(bytes);
         }
         self
     }
@@ -289,7 +278,6 @@ impl<S> Row<S> {
             names: names_in(pattern),
             function: Box::new(move |state, request| Box::pin(function(state, request))),
             limiter: None,
-            body_limit: None,
         }
     }
 
@@ -297,20 +285,9 @@ impl<S> Row<S> {
         self.limiter.as_ref().or(area.limiter.as_ref())
     }
 
-    pub(crate) fn body_limit(&self, area: &Area) -> u64 {
-        self.body_limit.unwrap_or(area.body_limit)
-    }
-
     /// Names with their values.
     pub(crate) fn segments(&self, values: Vec<String>) -> Vec<(String, String)> {
         self.names.iter().cloned().zip(values).collect()
-    }
-}
-
-impl Area {
-    /// The rate limit for paths of this area that are in no row.
-    pub(crate) fn limiter(&self) -> Option<&Arc<Limiter>> {
-        self.limiter.as_ref()
     }
 }
 
@@ -477,13 +454,6 @@ mod tests {
         assert_eq!(find(Method::GET, "/api/approvals/%zz"), Err(400));
         assert_eq!(find(Method::GET, "/api/approvals/bindings/decision"), Err(405));
         assert_eq!(find(Method::POST, "/api/approvals/bindings/pending"), Err(405));
-    }
-
-    #[test]
-    fn allow_names_the_methods() {
-        let table = table(&ROWS).unwrap();
-        let failure = table.find(&Method::PUT, "/agents/a/b").err().unwrap();
-        assert_eq!(failure.headers()[ALLOW], "GET, HEAD, POST");
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use std::convert::Infallible;
 use std::io;
 use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -124,6 +125,15 @@ impl<S: Send + Sync + 'static> Server<S> {
             ids: RequestIds::new()?,
         })
     }
+}
+
+/// Returns the listening socket that a supervisor passes, or else binds a new one. `section` of ken.toml has the port.
+pub fn listening(passed: Option<OwnedFd>, address: SocketAddr, section: &str) -> Result<std::net::TcpListener, Error> {
+    let bind = || std::net::TcpListener::bind(address);
+    passed.map_or_else(bind, |socket| Ok(socket.into())).map_err(|error| {
+        Error::unavailable(format!("cannot listen on {address}: {error}"))
+            .hint(format!("set another port: [{section}] port in ken.toml"))
+    })
 }
 
 /// Accepts connections forever, and refuses those for which no place is free. Every connection holds a copy of `is_open`.

@@ -21,9 +21,6 @@ use crate::routes::{Area, PageHeaders, Work};
 
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 const RESOURCE_POLICY: HeaderName = HeaderName::from_static("cross-origin-resource-policy");
-const LIMIT: HeaderName = HeaderName::from_static("x-ratelimit-limit");
-const REMAINING: HeaderName = HeaderName::from_static("x-ratelimit-remaining");
-const RESET: HeaderName = HeaderName::from_static("x-ratelimit-reset");
 
 /// Answers the requests of one connection.
 pub(crate) struct Service<S> {
@@ -95,7 +92,7 @@ impl<S: Send + Sync + 'static> Service<S> {
         let found = routes.find(&head.method, head.uri.path());
         let limiter = match &found {
             Ok((row, _)) => row.limiter(area),
-            Err(_) => area.limiter(),
+            Err(_) => area.limiter.as_ref(),
         };
         if let Some(limiter) = limiter {
             answer.count(caller, limiter)?;
@@ -108,7 +105,7 @@ impl<S: Send + Sync + 'static> Service<S> {
             caller,
             id: answer.id.clone(),
             media: area.media,
-            body_limit: row.body_limit(area),
+            body_limit: area.body_limit,
             connection: self.connection.clone(),
         };
         Ok((row.function)(self.listener.state.clone(), request))
@@ -177,11 +174,7 @@ impl<S> PendingResponse<S> {
         if must_close {
             headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
         }
-        if let Some(quota) = self.quota {
-            headers.insert(LIMIT, quota.limit.into());
-            headers.insert(REMAINING, quota.remaining.into());
-            headers.insert(RESET, quota.reset_s.into());
-        }
+        headers.extend(self.quota.iter().flat_map(Quota::headers));
         response
     }
 

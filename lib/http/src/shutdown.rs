@@ -23,16 +23,12 @@ impl Shutdown {
 
     /// Whether the listener has stopped accepting new work.
     pub fn is_requested(&self) -> bool {
-        self.phase() >= Phase::Draining
+        *self.0.borrow() >= Phase::Draining
     }
 
     /// Returns when the listener begins to drain. A waiting prompt then answers 202, a stream sends its last frame.
     pub async fn requested(&mut self) {
         self.reached(Phase::Draining).await;
-    }
-
-    pub(crate) fn phase(&self) -> Phase {
-        *self.0.borrow()
     }
 
     pub(crate) async fn reached(&mut self, phase: Phase) {

@@ -21,7 +21,7 @@ use tokio::net::tcp::OwnedReadHalf;
 use tokio::time::{Instant, timeout};
 
 use crate::chunks::ChunkReader;
-use crate::connection::{BodyLeft, Connection};
+use crate::connection::Connection;
 use crate::failure::Failure;
 use crate::head::{self, BodyLength, Head, HeadReader};
 use crate::lazy_timeout::LazyTimeout;
@@ -147,11 +147,7 @@ impl Socket {
         self.check_body();
         // hyper skips a small body of known length that came with its head. Any other body is open until it is read.
         let is_whole = matches!(self.stage, Stage::Head(_)) && self.checked <= SKIPPED_BY_HYPER;
-        self.connection.set_body(if is_whole && head.body != BodyLength::Chunked {
-            BodyLeft::Nothing
-        } else {
-            BodyLeft::Something
-        });
+        self.connection.set_body_open(!is_whole || head.body == BodyLength::Chunked);
     }
 
     /// Notes that hyper asks for a request, so the previous ones have been answered.

@@ -9,7 +9,7 @@ use ken_http::{Failure, Frames, LongResponse, Request, Response, Shutdown};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use super::client::{Client, Event};
+use super::client::Client;
 use super::message::{Call, INVALID_REQUEST, RpcError, reply, told};
 use super::repeat::{End, finish};
 use super::stamped;
@@ -45,7 +45,7 @@ struct Waiting {
 /// How a call that waits has ended.
 enum Ended {
     /// With this reply, which ends the call in this way once it is delivered.
-    Replied(Value, Option<End>),
+    Replied(Value, End),
     Cancelled,
     Stopping,
 }
@@ -95,14 +95,14 @@ pub(super) fn resume(
     event: &str,
 ) -> Result<Response, Failure> {
     let held = request.hold()?;
-    let Some(Event { work, session, key, request: id }) = client.event(&gateway, event) else {
+    let Some((begun, id)) = client.event(&gateway, event) else {
         return RpcError::new(INVALID_REQUEST, "no answer to this caller has such an event")
             .status(404)
             .response(&Value::Null);
     };
     let waiting = Waiting {
-        id: client.id_of(&gateway, &work),
-        begun: Begun { work, session, key },
+        id: client.id_of(&gateway, &begun.work),
+        begun,
         call: Call { id, method: "tools/call".to_owned(), params: serde_json::Map::new() },
         entered: None,
         shutdown: request.shutdown(),
@@ -123,10 +123,7 @@ fn reads_events(request: &Request) -> bool {
 impl Waiting {
     fn stream(self, resumes: bool) -> Result<Response, Failure> {
         // A client that loses this answer can ask for the rest from the event that it has seen last.
-        let event = resumes.then(|| {
-            let Begun { work, session, key } = self.begun.clone();
-            self.client.event_id(&self.gateway, &Event { work, session, key, request: self.call.id.clone() })
-        });
+        let event = resumes.then(|| self.client.event_id(&self.gateway, &self.begun, &self.call.id));
         Response::events(|frames| self.send(frames, event)).text_header("x-accel-buffering", "no")
     }
 
@@ -137,17 +134,12 @@ impl Waiting {
         let mut guarded = Guarded(Some(self));
         let Some(waiting) = &guarded.0 else { return };
         let ended = waiting.wait(Some(&mut frames)).await;
-        let stops = match ended {
-            Ended::Replied(reply, end) => {
-                frames.send(frame(&reply)).await;
-                waiting.record(end).await;
-                false
-            }
-            Ended::Cancelled => true,
-            Ended::Stopping => false,
-        };
+        if let Ended::Replied(reply, end) = &ended {
+            frames.send(frame(reply)).await;
+            waiting.record(*end).await;
+        }
         let Some(waiting) = guarded.0.take() else { return };
-        if stops {
+        if matches!(ended, Ended::Cancelled) {
             waiting.stop().await;
         }
     }
@@ -194,7 +186,7 @@ impl Waiting {
     }
 
     fn replied(&self, result: Value, end: End) -> Ended {
-        Ended::Replied(reply(&self.call.id, stamped(&self.client, result)), Some(end))
+        Ended::Replied(reply(&self.call.id, stamped(&self.client, result)), end)
     }
 
     /// Says how long the call has taken, if the client wants to know; else a comment.
@@ -213,20 +205,19 @@ impl Waiting {
         }
     }
 
-    async fn record(&self, end: Option<End>) {
-        if let (Some(key), Some(end)) = (&self.begun.key, end) {
+    async fn record(&self, end: End) {
+        if let Some(key) = &self.begun.key {
             finish(&self.gateway, &self.client, &self.call, key, end).await;
         }
     }
 
     /// Stops the work that this call has started, unless an equal call waits for it, too.
     async fn stop(&self) {
-        let Some(key) = &self.begun.key else { return };
-        if self.entered.as_ref().is_some_and(|entered| entered.is_shared(&self.id)) {
-            return;
+        let is_shared = self.entered.as_ref().is_some_and(|entered| entered.is_shared(&self.id));
+        if self.begun.key.is_some() && !is_shared {
+            stop(&self.gateway, &self.client, &self.begun).await;
+            self.record(End::Cancelled).await;
         }
-        stop(&self.gateway, &self.client, &self.begun).await;
-        finish(&self.gateway, &self.client, &self.call, key, End::Cancelled).await;
     }
 }
 

@@ -3,16 +3,16 @@
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use ken_http::Request;
-use ken_types::id::{RunId, SessionId, SubmissionId, random};
-use ken_types::limits::IDENTITY_CHARACTERS;
+use ken_types::id::{RunId, SubmissionId, random};
 use ken_types::ops::store::{Scope, WEB};
 use ken_types::{Error, hex};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::message::{Call, INVALID_REQUEST, RpcError};
 use super::version::client_name;
+use super::work::Begun;
 use crate::app::Gateway;
-use crate::body::check_length;
+use crate::body::check_identity;
 use crate::idempotency::owner;
 
 /// The maximum number of characters of a client's name that are kept.
@@ -40,15 +40,6 @@ pub(super) struct Client {
 pub(super) enum Work {
     Turn(SubmissionId),
     Run(RunId),
-}
-
-/// What has to be known to resume an answer.
-#[derive(Debug)]
-pub(super) struct Event {
-    pub(super) work: Work,
-    pub(super) session: Option<SessionId>,
-    pub(super) key: Option<String>,
-    pub(super) request: Value,
 }
 
 impl Work {
@@ -93,7 +84,7 @@ impl Client {
     pub(super) fn new_session(&self, gateway: &Gateway) -> Result<String, Error> {
         let name = URL_SAFE_NO_PAD.encode(self.name.as_deref().unwrap_or_default());
         let text = format!("{}.{name}", hex::encode(&random::<16>()?));
-        Ok(format!("{text}.{}", self.mark(gateway, "mcp session", &text)))
+        Ok(format!("{text}.{}", self.mark(gateway, SESSION_KIND, &text)))
     }
 
     /// Checks the session of a request, and takes the name of the client from it.
@@ -126,29 +117,19 @@ impl Client {
         (self.id_of(gateway, &work) == id).then_some(work)
     }
 
-    /// Returns the id of an event of an answer, from which the answer can be resumed.
-    pub(super) fn event_id(&self, gateway: &Gateway, event: &Event) -> String {
-        let session = event.session.as_ref().map(SessionId::as_str).unwrap_or_default();
-        let key = event.key.as_deref().unwrap_or_default();
-        let id = hex::encode(event.request.to_string().as_bytes());
-        let text = format!("{}~{session}~{key}~{id}", event.work.text());
-        format!("{text}.{}", self.mark(gateway, "mcp event", &text))
+    /// Returns the id of an event of an answer, from which the answer to this request can be resumed.
+    pub(super) fn event_id(&self, gateway: &Gateway, begun: &Begun, request: &Value) -> String {
+        let event = json!([begun.work.text(), begun.session, begun.key, request]);
+        let text = URL_SAFE_NO_PAD.encode(event.to_string());
+        format!("{text}.{}", self.mark(gateway, EVENT_KIND, &text))
     }
 
-    /// Reads the id of an event of an answer to this caller.
-    pub(super) fn event(&self, gateway: &Gateway, id: &str) -> Option<Event> {
-        let (text, mark) = id.rsplit_once('.')?;
-        if !self.is_own(gateway, "mcp event", text, mark) {
-            return None;
-        }
-        let given = |text: &str| Some(text.to_owned()).filter(|text| !text.is_empty());
-        let mut parts = text.split('~');
-        Some(Event {
-            work: Work::read(parts.next()?)?,
-            session: given(parts.next()?).map(SessionId),
-            key: given(parts.next()?),
-            request: serde_json::from_slice(&bytes(parts.next()?)?).ok()?,
-        })
+    /// Reads the id of an event of an answer to this caller. Returns the work, and the id of the request.
+    pub(super) fn event(&self, gateway: &Gateway, id: &str) -> Option<(Begun, Value)> {
+        let (text, _) = id.rsplit_once('.').filter(|(text, mark)| self.is_own(gateway, EVENT_KIND, text, mark))?;
+        let event = URL_SAFE_NO_PAD.decode(text).ok()?;
+        let (work, session, key, request): (String, _, _, _) = serde_json::from_slice(&event).ok()?;
+        Some((Begun { work: Work::read(&work)?, session, key }, request))
     }
 
     /// Names a request of a client whose request ids are unique.
@@ -170,13 +151,9 @@ impl Client {
 }
 
 const SESSION_KIND: &str = "mcp session";
+const EVENT_KIND: &str = "mcp event";
 /// The length of the proof in the id of a result, 64 bits: models copy these ids, and each guess is a request.
 const RESULT_MARK: usize = 16;
-
-fn bytes(text: &str) -> Option<Vec<u8>> {
-    let digits = text.as_bytes().chunks(2);
-    digits.map(|pair| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok()).collect()
-}
 
 /// Reads the scope from the query, as in the body of a chat event: a caller that names nobody is anonymous, and has no memory
 /// beyond its sessions.
@@ -184,9 +161,7 @@ fn scope(request: &Request) -> Result<Scope, Error> {
     let query = request.query()?;
     let one = |name: &str| -> Result<Option<String>, Error> {
         let Some(value) = query.one(name)? else { return Ok(None) };
-        let at = format!("?{name}");
-        check_length(&at, value.trim(), 1, usize::MAX)?;
-        check_length(&at, value, 1, IDENTITY_CHARACTERS)?;
+        check_identity(&format!("?{name}"), value)?;
         Ok(Some(value.to_owned()))
     };
     Ok(Scope {

@@ -61,10 +61,10 @@ impl RpcError {
     }
 
     pub(super) fn reply(&self, id: &Value) -> Value {
-        let mut error = Map::new();
-        error.insert("code".to_owned(), self.code.into());
-        error.insert("message".to_owned(), self.message.as_str().into());
-        error.extend(self.data.clone().map(|data| ("data".to_owned(), data)));
+        let mut error = serde_json::json!({"code": self.code, "message": self.message});
+        if let Some(data) = &self.data {
+            error["data"] = data.clone();
+        }
         serde_json::json!({"jsonrpc": "2.0", "id": id, "error": error})
     }
 }
@@ -135,41 +135,4 @@ pub(super) fn read(bytes: &[u8]) -> Result<Message, (Value, RpcError)> {
         None => Message::Notification { method, params },
         Some(id) => Message::Request(Call { id, method, params }),
     })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn messages() {
-        let request = read(br#"{"jsonrpc":"2.0","id":"a","method":"ping"}"#);
-        assert!(matches!(request, Ok(Message::Request(call)) if call.id == "a" && call.params.is_empty()));
-        let notification = read(br#"{"jsonrpc":"2.0","method":"notifications/initialized","params":{}}"#);
-        assert!(matches!(notification, Ok(Message::Notification { .. })));
-        assert!(matches!(read(br#"{"jsonrpc":"2.0","id":1,"result":{}}"#), Ok(Message::Response)));
-    }
-
-    #[test]
-    fn a_fault_has_its_code_and_the_id_if_there_is_one() {
-        for (text, id, code) in [
-            ("", Value::Null, PARSE_ERROR),
-            ("{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"pi", Value::Null, PARSE_ERROR),
-            ("[]", Value::Null, INVALID_REQUEST),
-            ("\"x\"", Value::Null, INVALID_REQUEST),
-            (r#"{"id":1,"method":"ping"}"#, 1.into(), INVALID_REQUEST),
-            (r#"{"jsonrpc":"2.0","id":1}"#, 1.into(), INVALID_REQUEST),
-            (r#"{"jsonrpc":"2.0","id":1,"method":2}"#, 1.into(), INVALID_REQUEST),
-            (r#"{"jsonrpc":"2.0","id":1,"method":"ping","params":[]}"#, 1.into(), INVALID_REQUEST),
-            (r#"{"jsonrpc":"2.0","id":1,"result":2}"#, 1.into(), INVALID_REQUEST),
-            (r#"{"jsonrpc":"2.0","id":1,"error":"no"}"#, 1.into(), INVALID_REQUEST),
-            (r#"{"jsonrpc":"2.0","id":[],"result":{}}"#, Value::Null, INVALID_REQUEST),
-            (r#"{"jsonrpc":"2.0","id":null,"method":"ping"}"#, Value::Null, INVALID_REQUEST),
-            (r#"{"jsonrpc":"2.0","id":1.5,"method":"ping"}"#, Value::Null, INVALID_REQUEST),
-            (r#"{"jsonrpc":"2.0","id":{},"method":"ping"}"#, Value::Null, INVALID_REQUEST),
-        ] {
-            let (found, error) = read(text.as_bytes()).unwrap_err();
-            assert_eq!((found, error.code, error.status), (id, code, 400), "{text}");
-        }
-    }
 }

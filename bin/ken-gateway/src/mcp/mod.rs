@@ -160,18 +160,18 @@ fn discovered(gateway: &Gateway) -> Value {
 
 /// Adds how long a list may be kept, which the version without sessions requires. A skill or a tool can change at any time.
 fn cached(client: &Client, mut result: Value) -> Value {
-    if let (true, Value::Object(fields)) = (client.modern, &mut result) {
-        fields.insert("ttlMs".to_owned(), 0.into());
-        fields.insert("cacheScope".to_owned(), "private".into());
+    if client.modern {
+        result["ttlMs"] = 0.into();
+        result["cacheScope"] = "private".into();
     }
     result
 }
 
 /// Adds what each result of the version without sessions has.
 fn stamped(client: &Client, mut result: Value) -> Value {
-    if let (true, Value::Object(fields)) = (client.modern, &mut result) {
-        fields.insert("resultType".to_owned(), "complete".into());
-        fields.insert("_meta".to_owned(), json!({"io.modelcontextprotocol/serverInfo": server_info()}));
+    if client.modern {
+        result["resultType"] = "complete".into();
+        result["_meta"] = json!({"io.modelcontextprotocol/serverInfo": server_info()});
     }
     result
 }

@@ -2,18 +2,16 @@
 //! it must find the turn of its first call. The same call after its answer has arrived is a new one. Both look alike, so
 //! the store keeps which calls were answered to their end.
 
-use ken_types::id::{Mint, SubmissionId, random};
-use ken_types::ops::store::{
-    BeginKey, FinishKey, KeptAnswer, KeyEnd, KeyState, KeysBegin, KeysFinish, SubmissionsWait, WaitSubmission,
-};
-use ken_types::{Code, Error, Timestamp, hex};
+use ken_types::id::{Mint, SubmissionId};
+use ken_types::ops::store::{KeptAnswer, KeyEnd, KeyState};
+use ken_types::{Code, Error};
 use serde_json::Value;
 
 use super::client::Client;
 use super::message::Call;
 use crate::app::Gateway;
-use crate::idempotency::{digest, seed};
-use crate::store::CALL_TIMEOUT;
+use crate::idempotency::{self, begin, digest, mint};
+use crate::turn::standing;
 
 /// The maximum number of equal calls of one caller in a day, the time for which keys are kept.
 const MAX_EQUAL_CALLS: u32 = 10_000;
@@ -47,11 +45,9 @@ pub(super) async fn claim(
     let equal = digest(&[b"mcp", client.owner().as_bytes(), body.as_bytes()]);
     for count in gateway.mcp_answered.of(&equal)..MAX_EQUAL_CALLS {
         let key = digest(&[equal.as_bytes(), &count.to_be_bytes()]);
-        let begin = BeginKey { key, body: body.clone(), seed: hex::encode(&random::<16>()?), at: Timestamp::now() };
-        let state = gateway.store.call::<KeysBegin>(&begin, CALL_TIMEOUT).await?;
-        let mint = || Ok::<Mint, Error>(Mint::of(state.at, &seed(&state.seed)?));
-        if is_same(&state, client, call) || is_named(&state) && is_running(gateway, id_of(mint()?)).await? {
-            return Ok(Claim { mint: mint()?, key: begin.key });
+        let state = begin(gateway, &key, body.clone()).await?;
+        if is_same(&state, client, call) || is_named(&state) && is_running(gateway, &id_of(mint(&state)?)).await? {
+            return Ok(Claim { mint: mint(&state)?, key });
         }
         gateway.mcp_answered.set(&equal, count + 1);
     }
@@ -59,9 +55,8 @@ pub(super) async fn claim(
 }
 
 /// Whether work has not ended. Work that the store does not know has not begun.
-async fn is_running(gateway: &Gateway, id: SubmissionId) -> Result<bool, Error> {
-    let args = WaitSubmission { submission_id: id, wait_ms: 0, or_waiting: false };
-    match gateway.store.call::<SubmissionsWait>(&args, CALL_TIMEOUT).await {
+async fn is_running(gateway: &Gateway, id: &SubmissionId) -> Result<bool, Error> {
+    match standing(gateway, id).await {
         Ok(status) => Ok(!status.state.is_settled()),
         Err(error) if error.code == Code::NotFound => Ok(true),
         Err(error) => Err(error),
@@ -86,17 +81,5 @@ fn is_named(state: &KeyState) -> bool {
 pub(super) async fn finish(gateway: &Gateway, client: &Client, call: &Call, key: &str, end: End) {
     let body = client.request_name(&call.id).unwrap_or_default();
     let answer = KeptAnswer { status: end as u16, body, headers: Vec::new() };
-    end_key(gateway, key, KeyEnd::Answered(answer)).await;
-}
-
-/// Records that nothing was done for a call.
-pub(super) async fn refuse(gateway: &Gateway, key: &str) {
-    end_key(gateway, key, KeyEnd::Refused).await;
-}
-
-async fn end_key(gateway: &Gateway, key: &str, end: KeyEnd) {
-    let finish = FinishKey { key: key.to_owned(), end };
-    if let Err(error) = gateway.store.call::<KeysFinish>(&finish, CALL_TIMEOUT).await {
-        tracing::warn!("the key of a call over MCP stays open: {error}");
-    }
+    idempotency::finish(gateway, key, KeyEnd::Answered(answer)).await;
 }

@@ -2,13 +2,12 @@
 
 use ken_types::ops::store::{ListSessions, Scope, Session, SessionsList, WEB};
 use ken_types::{Code, Error};
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use super::client::Client;
 use super::message::{Call, INVALID_PARAMS, RpcError};
 use crate::app::Gateway;
 use crate::export::{exchanges, find, markdown};
-use crate::store::CALL_TIMEOUT;
 
 const BEFORE_ID: &str = "ken://sessions/";
 const MARKDOWN: &str = "text/markdown";
@@ -33,24 +32,25 @@ pub(super) async fn list(gateway: &Gateway, client: &Client, call: &Call) -> Res
         limit: PAGE,
         after,
     };
-    let page = gateway.store.call::<SessionsList>(&args, CALL_TIMEOUT).await?;
+    let page = gateway.store.call::<SessionsList>(&args).await?;
     let mut result = json!({"resources": page.sessions.iter().map(resource).collect::<Vec<_>>()});
-    if let (Some(after), Value::Object(fields)) = (page.page.after, &mut result) {
-        fields.insert("nextCursor".to_owned(), after.into());
+    if let Some(after) = page.page.after {
+        result["nextCursor"] = after.into();
     }
     Ok(result)
 }
 
 fn resource(session: &Session) -> Value {
-    let title = session.display_name.as_ref().or(session.title.as_ref());
-    let mut fields = Map::from_iter([
-        ("uri".to_owned(), format!("{BEFORE_ID}{}", session.session_id).into()),
-        ("name".to_owned(), json!(session.session_id)),
-        ("mimeType".to_owned(), MARKDOWN.into()),
-        ("annotations".to_owned(), json!({"lastModified": session.updated_at})),
-    ]);
-    fields.extend(title.map(|title| ("title".to_owned(), title.as_str().into())));
-    Value::Object(fields)
+    let mut resource = json!({
+        "uri": format!("{BEFORE_ID}{}", session.session_id),
+        "name": session.session_id,
+        "mimeType": MARKDOWN,
+        "annotations": {"lastModified": session.updated_at},
+    });
+    if let Some(title) = session.display_name.as_ref().or(session.title.as_ref()) {
+        resource["title"] = title.as_str().into();
+    }
+    resource
 }
 
 /// Returns the result of `resources/read`: all messages of a session.

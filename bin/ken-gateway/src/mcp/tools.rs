@@ -13,7 +13,6 @@ use super::client::Client;
 use super::message::{Call, INVALID_PARAMS, RpcError, told};
 use super::work::{arguments, result};
 use crate::app::Gateway;
-use crate::store::CALL_TIMEOUT;
 
 /// How long a pure tool may take; each has a limit of its own.
 const TOOL_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(60);
@@ -30,7 +29,7 @@ pub(super) async fn list(gateway: &Gateway) -> Value {
 }
 
 async fn pure(gateway: &Gateway) -> Result<Vec<Tool>, Error> {
-    let listed = gateway.tools.call::<ToolsList>(&ListTools::default(), CALL_TIMEOUT).await?;
+    let listed = gateway.tools.call::<ToolsList>(&ListTools::default()).await?;
     Ok(listed.tools.into_iter().filter(|tool| tool.pure).collect())
 }
 
@@ -44,7 +43,7 @@ fn described(tool: &Tool) -> Value {
 }
 
 async fn workflows(gateway: &Gateway) -> String {
-    let listed = gateway.cognitive.call::<WorkflowsList>(&Nothing {}, CALL_TIMEOUT).await;
+    let listed = gateway.cognitive.call::<WorkflowsList>(&Nothing {}).await;
     let lines = listed.map(|listed| {
         let lines = listed.workflows.into_iter().map(|one| format!("\n{}: {}", one.name, one.description));
         lines.collect::<String>()
@@ -129,7 +128,7 @@ pub(super) async fn call(gateway: &Gateway, client: &Client, call: &Call) -> Res
     }
     let arguments = call.params.get("arguments").cloned().unwrap_or_default();
     let args = CallTool { name: name.to_owned(), arguments, ..CallTool::default() };
-    Ok(match gateway.tools.call::<ToolsCall>(&args, TOOL_TIMEOUT).await {
+    Ok(match gateway.tools.0.call::<ToolsCall>(&args, TOOL_TIMEOUT).await {
         Ok(called) => called_result(called),
         Err(error) => failed(&error),
     })
@@ -141,8 +140,8 @@ fn called_result(called: Called) -> Value {
         _ => None,
     });
     let mut result = json!({"content": texts.collect::<Vec<_>>(), "isError": called.is_error});
-    if let (Value::Object(fields), true) = (&mut result, called.result.details.is_object()) {
-        fields.insert("structuredContent".to_owned(), called.result.details);
+    if called.result.details.is_object() {
+        result["structuredContent"] = called.result.details;
     }
     result
 }
@@ -174,7 +173,7 @@ async fn search(gateway: &Gateway, client: &Client, call: &Call) -> Result<Value
         return Err(Error::invalid("/limit", format!("limit is {limit}, it must be 1 to {MAX_FOUND}")));
     }
     let args = Search { query, scope: Some(client.scope.clone()), limit, vector: None, session: None };
-    let Found { found } = gateway.store.call::<KnowledgeSearch>(&args, CALL_TIMEOUT).await?;
+    let Found { found } = gateway.store.call::<KnowledgeSearch>(&args).await?;
     let shown: Vec<Value> = found.iter().map(|one| entry(&one.entry, one.score)).collect();
     let lines = found.iter().map(|one| format!("{} ({})\n{}", one.entry.title, one.entry.id, content(&one.entry)));
     let text = lines.collect::<Vec<_>>().join("\n\n");

@@ -134,33 +134,3 @@ pub(super) fn check_loop(request: &Request, call: &Call) -> Result<(), RpcError>
 
 /// The name of this server, and that of ken as a client of others.
 pub(super) const OWN_NAME: &str = "ken";
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn older_and_newer_versions_get_one_that_both_may_know() {
-        for (requested, agreed) in [
-            ("2024-11-05", "2024-11-05"),
-            ("2025-06-18", "2025-06-18"),
-            ("2025-11-25", "2025-11-25"),
-            ("2026-07-28", "2025-11-25"),
-            ("2030-01-01", "2025-11-25"),
-            ("1999-01-01", "2025-11-25"),
-            ("", "2025-11-25"),
-        ] {
-            assert_eq!(negotiated(requested), agreed, "{requested}");
-        }
-        assert_eq!(supported().first(), Some(&MODERN));
-    }
-
-    #[test]
-    fn names_that_no_header_can_have_come_in_base64() {
-        assert_eq!(decoded("ask_ken").as_deref(), Some("ask_ken"));
-        assert_eq!(decoded("=?base64?w6Rzaw==?=").as_deref(), Some("äsk"));
-        for wrong in ["=?base64?!?=", "=?base64?/w==?="] {
-            assert_eq!(decoded(wrong), None, "{wrong}");
-        }
-    }
-}

@@ -8,8 +8,8 @@ use ken_types::ops::Nothing;
 use ken_types::ops::cognitive::{CheckWorkflow, WorkflowsCheck};
 use ken_types::ops::runs::{AdmitRun, ByRun, RunStatus, RunsAbort, RunsAdmit, RunsGet};
 use ken_types::ops::store::{
-    Accept, Accepted, Action, CancelSession, ChatAccept, FreshSession, InboundEvent, Policy, SessionsCancel, State,
-    SubmissionStatus, Target,
+    Accept, Accepted, Action, CancelSession, ChatAccept, FreshSession, InboundEvent, KeyEnd, Policy, SessionsCancel,
+    State, SubmissionStatus, Target,
 };
 use ken_types::{Code, Error};
 use serde::Deserialize;
@@ -18,14 +18,14 @@ use std::time::Duration;
 
 use super::client::{Client, Work};
 use super::message::Call;
-use super::repeat::{Claim, claim, refuse};
+use super::repeat::{Claim, claim};
 use crate::app::Gateway;
 use crate::body::check_size;
-use crate::store::{CALL_TIMEOUT, CHANGE, deadline_as_unavailable};
+use crate::idempotency::finish;
 use crate::turn::{Waited, check_model, wait};
 
 /// Work for whose end a call waits.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub(super) struct Begun {
     pub(super) work: Work,
     /// The session of a turn, if it is known.
@@ -84,7 +84,7 @@ async fn ask(gateway: &Gateway, client: &Client, call: &Call) -> Result<Begun, E
     let found = claim(gateway, client, call, |mint| TurnIds::new(mint).submission).await?;
     let ids = TurnIds::new(found.mint);
     let submission = ids.submission.clone();
-    let accepted = gateway.store.change::<ChatAccept>(&accept(client, question, session, ids), CHANGE).await;
+    let accepted = gateway.store.change::<ChatAccept>(&accept(client, question, session, ids)).await;
     let accepted = kept_if_done(gateway, &found.key, accepted.and_then(refused)).await?;
     let session = accepted.session.map(|session| session.id);
     Ok(Begun { work: Work::Turn(submission), session, key: Some(found.key) })
@@ -113,8 +113,8 @@ impl TurnIds {
 /// anybody.
 fn accept(client: &Client, question: String, session: Option<String>, ids: TurnIds) -> Accept {
     let mut context = json!({"attached": true});
-    if let (Some(name), Value::Object(fields)) = (&client.name, &mut context) {
-        fields.insert("clientId".to_owned(), name.as_str().into());
+    if let Some(name) = &client.name {
+        context["clientId"] = name.as_str().into();
     }
     let event = InboundEvent {
         id: ids.event,
@@ -147,7 +147,7 @@ fn refused(accepted: Accepted) -> Result<Accepted, Error> {
 /// Forgets the key of a call for which nothing was done.
 async fn kept_if_done<T>(gateway: &Gateway, key: &str, done: Result<T, Error>) -> Result<T, Error> {
     if done.as_ref().is_err_and(|error| !error.is_outcome_unknown()) {
-        refuse(gateway, key).await;
+        finish(gateway, key, KeyEnd::Refused).await;
     }
     done
 }
@@ -163,20 +163,20 @@ async fn run(gateway: &Gateway, client: &Client, call: &Call) -> Result<Begun, E
     check_workflow(gateway, &check).await?;
     let Claim { key, mint } = claim(gateway, client, call, |mint| SubmissionId(run_of(mint).0)).await?;
     let admit = AdmitRun { run_id: run_of(mint), workflow: check.name, payload: check.payload };
-    let admitted: Result<Nothing, Error> = gateway.store.change::<RunsAdmit>(&admit, CHANGE).await;
+    let admitted: Result<Nothing, Error> = gateway.store.change::<RunsAdmit>(&admit).await;
     kept_if_done(gateway, &key, admitted).await?;
     Ok(Begun { work: Work::Run(admit.run_id), session: None, key: Some(key) })
 }
 
 async fn check_workflow(gateway: &Gateway, check: &CheckWorkflow) -> Result<(), Error> {
-    let checked = gateway.cognitive.call::<WorkflowsCheck>(check, CALL_TIMEOUT).await;
+    let checked = gateway.cognitive.call::<WorkflowsCheck>(check).await;
     checked.map(drop).map_err(|error| match error.code {
         Code::NotFound => Error::not_found(format!("there is no workflow `{}`", check.name)).at("/workflow"),
         Code::Invalid => {
             let at = format!("/input{}", error.at.as_deref().unwrap_or_default());
             error.at(at)
         }
-        _ => deadline_as_unavailable(error),
+        _ => error,
     })
 }
 
@@ -219,14 +219,12 @@ pub(super) fn result(text: &str, structured: Value, is_error: bool) -> Value {
 }
 
 fn turn_result(status: SubmissionStatus, begun: &Begun, id: &str) -> Value {
-    let mut told = json!({"status": status.state.name(), "id": id});
-    insert(&mut told, "session", begun.session.as_ref().map(|session| json!(session)));
+    let mut told = standing(status.state, begun, id);
     match (status.state, status.result) {
+        (State::Completed, Some(answer)) if answer.sources.is_empty() => result(&answer.text, told, false),
         (State::Completed, Some(answer)) => {
-            let sources = CitedSource::lines(&answer.sources);
-            insert(&mut told, "sources", (!answer.sources.is_empty()).then(|| json!(answer.sources)));
-            let text = if sources.is_empty() { answer.text } else { format!("{}\n\n{sources}", answer.text) };
-            result(&text, told, false)
+            told["sources"] = json!(answer.sources);
+            result(&format!("{}\n\n{}", answer.text, CitedSource::lines(&answer.sources)), told, false)
         }
         (state, _) => {
             let cause = status.error.map(|error| error.message).unwrap_or_else(|| "no cause is known".to_owned());
@@ -235,20 +233,22 @@ fn turn_result(status: SubmissionStatus, begun: &Begun, id: &str) -> Value {
     }
 }
 
-fn insert(to: &mut Value, name: &str, value: Option<Value>) {
-    if let (Value::Object(fields), Some(value)) = (to, value) {
-        fields.insert(name.to_owned(), value);
+/// What is told of work in any state.
+fn standing(state: State, begun: &Begun, id: &str) -> Value {
+    let mut told = json!({"status": state.name(), "id": id});
+    if let Some(session) = &begun.session {
+        told["session"] = json!(session);
     }
+    told
 }
 
 async fn run_result(gateway: &Gateway, run: &RunId, id: &str) -> Result<Value, Error> {
-    let record = gateway.store.call::<RunsGet>(&ByRun { run_id: run.clone() }, CALL_TIMEOUT).await?;
-    let told = json!({"status": record.status.name(), "id": id, "run": run});
+    let record = gateway.store.call::<RunsGet>(&ByRun { run_id: run.clone() }).await?;
+    let mut told = json!({"status": record.status.name(), "id": id, "run": run});
     if record.status == RunStatus::Completed {
         let value = record.result.unwrap_or_default();
         let text = value.to_string();
-        let mut told = told;
-        insert(&mut told, "result", Some(value));
+        told["result"] = value;
         return Ok(result(&text, told, false));
     }
     let cause = record.error.map(|error| error.message).unwrap_or_else(|| "no cause is known".to_owned());
@@ -259,9 +259,10 @@ async fn run_result(gateway: &Gateway, run: &RunId, id: &str) -> Result<Value, E
 pub(super) fn unfinished(status: Option<&SubmissionStatus>, begun: &Begun, id: &str) -> Value {
     let state = status.map_or(State::Queued, |status| status.state);
     let approvals = status.map(|status| status.approvals.as_slice()).unwrap_or_default();
-    let mut told = json!({"status": state.name(), "id": id});
-    insert(&mut told, "session", begun.session.as_ref().map(|session| json!(session)));
-    insert(&mut told, "approvals", (!approvals.is_empty()).then(|| json!(approvals)));
+    let mut told = standing(state, begun, id);
+    if !approvals.is_empty() {
+        told["approvals"] = json!(approvals);
+    }
     let text = format!("ken has not finished: {}. Call get_result with the id {id} for the answer.", what(status));
     result(&text, told, false)
 }
@@ -281,9 +282,7 @@ pub(super) fn what(status: Option<&SubmissionStatus>) -> String {
 
 pub(super) async fn stop(gateway: &Gateway, client: &Client, begun: &Begun) {
     let stopped = match (&begun.work, &begun.session) {
-        (Work::Run(run), _) => {
-            gateway.store.change::<RunsAbort>(&ByRun { run_id: run.clone() }, CHANGE).await.map(drop)
-        }
+        (Work::Run(run), _) => gateway.store.change::<RunsAbort>(&ByRun { run_id: run.clone() }).await.map(drop),
         (Work::Turn(turn), Some(session)) => {
             let args =
                 CancelSession { scope: client.scope.clone(), id: session.clone(), submission_id: Some(turn.clone()) };

@@ -7,7 +7,7 @@ use ken_http::{Failure, Request};
 use ken_types::id::{EventId, Mint, Origin, SubmissionId};
 use ken_types::ops::store::{
     Accept, Accepted, Action, Answered, ChatAccept, Continuation, DeliveredEvent, DoorsDelivered, DoorsNotice,
-    FreshSession, InboundEvent, Policy, SentNotice, SubmissionsWait, Target, WaitSubmission,
+    FreshSession, InboundEvent, Policy, SentNotice, Target,
 };
 use ken_types::{Code, Error};
 
@@ -15,7 +15,8 @@ use super::input::Input;
 use super::turn::Turn;
 use crate::app::Gateway;
 use crate::idempotency::{KeyName, caller_name, digest};
-use crate::store::{CALL_TIMEOUT, CHANGE, failed_change};
+use crate::part::failed_change;
+use crate::turn::standing;
 
 /// The header with the session: an id, or `new`.
 pub(super) const SESSION: &str = "x-ken-session";
@@ -66,7 +67,7 @@ pub(super) async fn accept(
         action: Action::Prompt { submission_id: mint.submission(), policy: Policy::Queue },
         counted,
     };
-    let accepted = gateway.store.change::<ChatAccept>(&args, CHANGE).await;
+    let accepted = gateway.store.change::<ChatAccept>(&args).await;
     let accepted = accepted.map_err(|error| failed_change(error, "eventId", args.event.id.as_str()))?;
     let (turn, shortened) = begun(gateway, request, accepted, shortened).await?;
     Ok(Begun { turn, shortened, conversation: Some(conversation).filter(|_| is_found) })
@@ -74,10 +75,8 @@ pub(super) async fn accept(
 
 /// Checks that results are there for exactly the calls with which a turn ended.
 async fn check_open(gateway: &Gateway, answered: &Answered) -> Result<(), Failure> {
-    let args = WaitSubmission { submission_id: answered.of.clone(), wait_ms: 0, or_waiting: false };
-    let found = gateway.store.call::<SubmissionsWait>(&args, CALL_TIMEOUT).await;
     let wrong = |message: &str| Failure::from(Error::invalid("/messages", message));
-    let found = found.map_err(|error| match error.code {
+    let found = standing(gateway, &answered.of).await.map_err(|error| match error.code {
         Code::NotFound | Code::Gone => wrong("the answer whose calls these results are for is not there any more"),
         _ => error.into(),
     })?;
@@ -105,8 +104,7 @@ async fn begun(
     };
     let shortened = shortened && session.created;
     let (event, at) = (accepted.event_id, accepted.received_at);
-    let mut turn = Turn::new(gateway.clone(), request, event, at, session.id, submission);
-    turn.owed = accepted.owed.into();
+    let turn = Turn::new(gateway.clone(), request, event, at, session.id, submission, accepted.owed);
     Ok((turn, shortened))
 }
 
@@ -146,14 +144,14 @@ fn target(
 /// Notes that a notice is sent in place of the answer of a turn, with the digest of the conversation after it, or that it was sent.
 pub(super) async fn noticed(gateway: &Gateway, submission: &SubmissionId, tip: Option<Prefix>) -> Result<(), Failure> {
     let args = SentNotice { submission_id: submission.clone(), tip: tip.map(|tip| tip.as_str().to_owned()) };
-    gateway.store.change::<DoorsNotice>(&args, CHANGE).await?;
+    gateway.store.change::<DoorsNotice>(&args).await?;
     Ok(())
 }
 
 /// Notes that the answer to an event was sent to its end. If the store does not learn it, an equal request gets the same answer.
 pub(super) async fn delivered(gateway: &Gateway, id: &EventId) {
     let args = DeliveredEvent { id: id.clone() };
-    if let Err(error) = gateway.store.change::<DoorsDelivered>(&args, CHANGE).await {
+    if let Err(error) = gateway.store.change::<DoorsDelivered>(&args).await {
         tracing::warn!("a repetition of {id} will get the same answer: {error}");
     }
 }

@@ -5,7 +5,7 @@ use ken_http::{Failure, Frames, LongResponse, Response};
 use ken_types::event::{TurnResult, Usage};
 use ken_types::id::SubmissionId;
 use ken_types::ops::store::{State, SubmissionStatus};
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use super::accept::delivered;
 use super::error;
@@ -256,13 +256,15 @@ impl Answer {
         if self.after.is_some_and(|after| number <= after) {
             return String::new();
         }
-        let mut event =
-            Map::from_iter([("type".to_owned(), json!(kind)), ("sequence_number".to_owned(), json!(number))]);
-        if let Value::Object(fields) = fields {
-            event.extend(fields);
-        }
-        format!("event: {kind}\ndata: {}\n\n", Value::Object(event))
+        frame(kind, number, fields)
     }
+}
+
+fn frame(kind: &str, number: u64, mut fields: Value) -> String {
+    // An error has a type of its own, which is not that of its event.
+    fields["type"] = kind.into();
+    fields["sequence_number"] = number.into();
+    format!("event: {kind}\ndata: {fields}\n\n")
 }
 
 fn part(text: &str) -> Value {
@@ -285,6 +287,14 @@ fn tokens(usage: &Usage) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use ken_types::Error;
+
+    #[test]
+    fn the_event_of_an_error_is_one_of_that_type() {
+        let fields = error::body(&Error::unavailable("down").into())["error"].take();
+        let expected = json!({"type": "error", "sequence_number": 7, "message": "down", "param": null, "code": null});
+        assert_eq!(frame("error", 7, fields), format!("event: error\ndata: {expected}\n\n"));
+    }
 
     #[test]
     fn the_id_of_an_answer_is_that_of_its_submission() {

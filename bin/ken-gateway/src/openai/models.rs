@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::error::unknown_model;
 use super::input::{MODEL, agent};
 use crate::app::Gateway;
-use crate::store::CALL_TIMEOUT;
+use crate::part::CALL_TIMEOUT;
 
 /// GET /v1/models
 pub(crate) async fn list(gateway: Arc<Gateway>, _: Request) -> Result<Response, Failure> {

@@ -76,35 +76,3 @@ pub(super) fn switch(fields: &Map<String, Value>, name: &str) -> Result<bool, Er
     let wrong = || Error::invalid(at(name), format!("{name} is neither true nor false"));
     Ok(fields.get(name).map(|value| value.as_bool().ok_or_else(wrong)).transpose()?.unwrap_or(false))
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use serde_json::json;
-
-    const KNOWN: Known = Known {
-        used: &["model"],
-        ignored: &["temperature"],
-        refused: &[("n", is_one, "one answer"), ("logprobs", is_off, "none"), ("seed", never, "none")],
-    };
-
-    fn sorted(mut fields: Value) -> Result<Vec<String>, Value> {
-        let sorted = sort(fields.as_object_mut().unwrap(), &KNOWN);
-        sorted.map_err(|failure| super::super::error::body(&failure)["error"]["param"].clone())
-    }
-
-    #[test]
-    fn what_cannot_be_done_is_named() {
-        let harmless = json!({"model": "ken", "n": 1, "logprobs": false, "seed": null, "unknown": null});
-        assert_eq!(sorted(harmless), Ok(vec![]));
-        assert_eq!(sorted(json!({"temperature": 0})), Ok(vec!["temperature".to_owned()]));
-        for (fields, param) in [
-            (json!({"n": 2}), "n"),
-            (json!({"logprobs": true}), "logprobs"),
-            (json!({"seed": 0}), "seed"),
-            (json!({"modell": "ken"}), "modell"),
-        ] {
-            assert_eq!(sorted(fields), Err(json!(param)));
-        }
-    }
-}

@@ -130,7 +130,7 @@ pub(super) async fn complete(gateway: Arc<Gateway>, request: &Request, asked: As
     let held = request.hold()?;
     let Asked { model, generate, stream, ignored } = asked;
     let mut items =
-        gateway.model.stream::<ModelGenerate>(&generate, TIMEOUT).await.map_err(|error| failed(error, &model))?;
+        gateway.model.0.stream::<ModelGenerate>(&generate, TIMEOUT).await.map_err(|error| failed(error, &model))?;
     // A model that refuses is an error with a status, so an answer begins with the first piece.
     let first = match items.next().await {
         Some(first) => Some(first.map_err(|error| failed(error, &model))?),

@@ -19,7 +19,6 @@ use super::tools::Tools;
 use super::turn::Turn;
 use crate::app::Gateway;
 use crate::body;
-use crate::store::{CALL_TIMEOUT, CHANGE};
 use crate::turn::check_model;
 
 const KNOWN: Known = Known {
@@ -219,7 +218,7 @@ pub(crate) async fn cancel(gateway: Arc<Gateway>, mut request: Request) -> Resul
 /// DELETE /v1/responses/:id
 pub(crate) async fn delete(gateway: Arc<Gateway>, request: Request) -> Result<Response, Failure> {
     let submission_id = of_path(&request)?;
-    let deleted = gateway.store.change::<DoorsDelete>(&BySubmission { submission_id }, CHANGE).await;
+    let deleted = gateway.store.change::<DoorsDelete>(&BySubmission { submission_id }).await;
     deleted.map_err(|error| unknown(error, &request))?;
     Response::json(200, &json!({"id": request.segment("id"), "object": "response", "deleted": true}))
 }
@@ -241,7 +240,7 @@ fn unknown(error: Error, request: &Request) -> Failure {
 
 async fn found(gateway: &Gateway, request: &Request) -> Result<FoundAnswer, Failure> {
     let submission_id = of_path(request)?;
-    let found = gateway.store.call::<DoorsFind>(&BySubmission { submission_id }, CALL_TIMEOUT).await;
+    let found = gateway.store.call::<DoorsFind>(&BySubmission { submission_id }).await;
     found.map_err(|error| unknown(error, request))
 }
 
@@ -254,8 +253,7 @@ fn of_found(gateway: &Arc<Gateway>, request: &Request, found: FoundAnswer) -> An
     let model = text("agent").map_or_else(|| MODEL.to_owned(), |agent| format!("{MODEL}/{agent}"));
     let previous = text("previous").map(SubmissionId);
     let owed = owed(found.context.as_ref());
-    let mut turn =
-        Turn::new(gateway.clone(), request, found.event_id, found.received_at, found.session_id, found.admission);
-    turn.owed = owed.into();
+    let FoundAnswer { event_id, received_at, session_id, admission, .. } = found;
+    let turn = Turn::new(gateway.clone(), request, event_id, received_at, session_id, admission, owed);
     Answer::new(model, turn, previous, None)
 }

@@ -9,7 +9,7 @@ use ken_http::http::StatusCode;
 use ken_http::{Failure, Request, Shutdown};
 use ken_types::event::TurnResult;
 use ken_types::id::{EventId, SessionId, SubmissionId};
-use ken_types::ops::store::{Admission, ReadStream, State, SubmissionStatus, SubmissionsWait, WaitSubmission};
+use ken_types::ops::store::{Admission, ReadStream, State, SubmissionStatus};
 use ken_types::{Error, Offset, Timestamp};
 use serde_json::Value;
 use tokio::time::{Instant, sleep, timeout_at};
@@ -17,10 +17,10 @@ use tokio::time::{Instant, sleep, timeout_at};
 use super::error::of_turn;
 use crate::app::Gateway;
 use crate::chat::failure;
-use crate::store::CALL_TIMEOUT;
+use crate::part::CALL_TIMEOUT;
 use crate::stream::page::{PAUSE, page};
 use crate::stream::subject::Subject;
-use crate::turn::{Waited, wait};
+use crate::turn::{Waited, standing, wait};
 
 /// The same as a duration.
 const SILENCE: Duration = Duration::from_millis(SILENCE_MS);
@@ -36,7 +36,7 @@ pub(super) struct Turn {
     pub(super) session: SessionId,
     pub(super) submission: Admission,
     /// The turns of which the caller was sent a notice, and whose answers stand before this one.
-    pub(super) owed: VecDeque<SubmissionId>,
+    owed: VecDeque<SubmissionId>,
     /// The answers of those that have ended.
     before: Vec<String>,
     shutdown: Shutdown,
@@ -68,20 +68,19 @@ impl Turn {
         received_at: Timestamp,
         session: SessionId,
         submission: Admission,
+        owed: Vec<SubmissionId>,
     ) -> Turn {
-        let (shutdown, offset) = (request.shutdown(), submission.offset);
-        let text = StreamedText::default();
         Turn {
             gateway,
             event,
             received_at,
             session,
+            offset: submission.offset,
             submission,
-            owed: VecDeque::new(),
+            owed: owed.into(),
             before: Vec::new(),
-            shutdown,
-            offset,
-            text,
+            shutdown: request.shutdown(),
+            text: StreamedText::default(),
             is_cut: false,
             has_ended: false,
         }
@@ -98,9 +97,9 @@ impl Turn {
         if let Some(owed) = self.owed.front().cloned() {
             match self.owed_text(&owed, Instant::now() + SILENCE).await? {
                 Ok(text) => {
-                    progress
-                        .texts
-                        .extend(Some(&text).filter(|text| !text.is_empty()).map(|text| format!("{text}\n\n")));
+                    if !text.is_empty() {
+                        progress.texts.push(format!("{text}\n\n"));
+                    }
                     self.before.push(text);
                     self.owed.pop_front();
                 }
@@ -143,7 +142,8 @@ impl Turn {
             }
             if Instant::now() >= until && !self.has_ended {
                 // The turns of a session run one after the other.
-                let standing = self.standing_of(self.owed.front().unwrap_or(&self.submission.submission_id)).await?;
+                let first = self.owed.front().unwrap_or(&self.submission.submission_id);
+                let standing = standing(&self.gateway, first).await?;
                 if !standing.approvals.is_empty() {
                     return Ok(standing.approvals);
                 }
@@ -197,12 +197,7 @@ impl Turn {
 
     /// Returns how the turn stands, without waiting for anything.
     pub(super) async fn standing(&self) -> Result<SubmissionStatus, Failure> {
-        self.standing_of(&self.submission.submission_id).await
-    }
-
-    async fn standing_of(&self, id: &SubmissionId) -> Result<SubmissionStatus, Failure> {
-        let args = WaitSubmission { submission_id: id.clone(), wait_ms: 0, or_waiting: false };
-        Ok(self.gateway.store.call::<SubmissionsWait>(&args, CALL_TIMEOUT).await?)
+        Ok(standing(&self.gateway, &self.submission.submission_id).await?)
     }
 
     /// Returns the whole text of an answer, with those before it that the caller was owed.
@@ -229,9 +224,8 @@ fn settled(standing: SubmissionStatus) -> Result<TurnResult, Failure> {
 
 /// The failure of a caller whose turn goes on while the gateway restarts. An equal request finds the turn.
 fn stopping() -> Failure {
-    let wait = Duration::from_secs(1).as_millis();
     let mut error =
         Error::unavailable("the gateway is restarting; the turn goes on, and the same request gets its answer");
-    error.retry_after_ms = u64::try_from(wait).ok();
+    error.retry_after_ms = Some(1_000);
     error.into()
 }

@@ -4,18 +4,16 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
-use ken_http::Outlet;
 use ken_types::ops::store::{ReadStream, StreamsRead};
 use ken_types::{Code, Offset};
 use ken_wire::Pool;
 use tokio::time::sleep;
 
-use super::frame::Position;
-use super::live_readers::{Arrival, LiveReaders};
+use super::live_readers::LiveReaders;
 use super::page::PAUSE;
 use super::piece::Piece;
 use super::subject::{Form, Subject};
-use crate::store::CALL_TIMEOUT;
+use crate::part::CALL_TIMEOUT;
 
 /// How long one read waits for entries before it is repeated.
 const WAIT_MS: u64 = 300_000;
@@ -34,15 +32,8 @@ pub(crate) struct Target {
 /// A followed stream. Following ends when the last reference is dropped.
 #[derive(Debug)]
 pub(crate) struct FollowedStream {
-    readers: Arc<LiveReaders>,
+    pub(crate) readers: Arc<LiveReaders>,
     follower: tokio::task::AbortHandle,
-}
-
-impl FollowedStream {
-    /// See [`LiveReaders::arrive`].
-    pub(crate) fn arrive(&self, position: Position, outlet: &Outlet, cursor: Option<u64>) -> Arrival<'_> {
-        self.readers.arrive(position, outlet, cursor)
-    }
 }
 
 impl Drop for FollowedStream {

@@ -85,21 +85,3 @@ fn lines(text: &[u8]) -> impl Iterator<Item = &[u8]> {
         Some(line)
     })
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_line_end_splits_and_nothing_is_lost() {
-        for (text, expected) in [
-            ("", vec![""]),
-            ("a", vec!["a"]),
-            ("a\nb\rc\r\nd", vec!["a", "b", "c", "d"]),
-            ("\n\r\n\r", vec!["", "", "", ""]),
-        ] {
-            let found: Vec<&[u8]> = lines(text.as_bytes()).collect();
-            assert_eq!(found, expected.iter().map(|line| line.as_bytes()).collect::<Vec<_>>(), "{text:?}");
-        }
-    }
-}

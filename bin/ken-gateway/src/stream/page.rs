@@ -8,14 +8,14 @@ use ken_types::Code;
 use ken_types::ops::store::{ReadStream, StreamPage, StreamsRead};
 
 use super::subject::Subject;
-use crate::store::{CALL_TIMEOUT, Store};
+use crate::part::{CALL_TIMEOUT, Part};
 
 /// How long to wait before the next attempt while the store restarts.
 pub(crate) const PAUSE: Duration = Duration::from_millis(20);
 
-pub(crate) async fn page(store: &Store, subject: &Subject, args: &ReadStream) -> Result<StreamPage, Failure> {
+pub(crate) async fn page(store: &Part, subject: &Subject, args: &ReadStream) -> Result<StreamPage, Failure> {
     let time = CALL_TIMEOUT + Duration::from_millis(args.wait_ms);
-    let page = store.call::<StreamsRead>(args, time).await;
+    let page = store.call_within::<StreamsRead>(args, time).await;
     page.map_err(|error| match error.code {
         Code::NotFound if error.at.as_deref() == Some("/offset") => Subject::too_old(error),
         Code::NotFound => subject.missing(),
@@ -29,20 +29,7 @@ pub(crate) fn body(page: &mut StreamPage) -> Bytes {
     let bytes = page.public.as_mut().and_then(|public| public.bytes.take());
     match bytes {
         Some(bytes) => bytes.0.into(),
-        None => array(page).into(),
+        // The entries are JSON already, so this cannot fail.
+        None => serde_json::to_vec(&page.entries).unwrap_or_default().into(),
     }
-}
-
-fn array(page: &StreamPage) -> Vec<u8> {
-    let lengths = page.entries.iter().map(|entry| entry.get().len() + 1);
-    let mut bytes = Vec::with_capacity(lengths.sum::<usize>() + 2);
-    bytes.push(b'[');
-    for (index, entry) in page.entries.iter().enumerate() {
-        if index > 0 {
-            bytes.push(b',');
-        }
-        bytes.extend_from_slice(entry.get().as_bytes());
-    }
-    bytes.push(b']');
-    bytes
 }

@@ -17,7 +17,6 @@ use super::read::read as read_stream;
 use super::subject::{Kind, Subject};
 use crate::app::Gateway;
 use crate::page;
-use crate::store::{CALL_TIMEOUT, CHANGE};
 
 /// The CORS headers of every response.
 pub(crate) const CORS_HEADERS: PageHeaders = &[
@@ -54,7 +53,7 @@ pub(crate) async fn list(gateway: Arc<Gateway>, request: Request) -> Result<Resp
         limit: page::limit(&query, 1_000, 100)?,
         after: page::cursor(&query, "after")?,
     };
-    Response::json(200, &gateway.store.call::<StreamsList>(&args, CALL_TIMEOUT).await?)
+    Response::json(200, &gateway.store.call::<StreamsList>(&args).await?)
 }
 
 /// GET and HEAD /streams/*path
@@ -68,7 +67,7 @@ pub(crate) async fn delete(gateway: Arc<Gateway>, request: Request) -> Result<Re
     let stream = name(request.segment("path"))?;
     let slot = gateway.dedup_slots.take();
     let args = DeleteStream { stream: stream.clone(), call: Some(slot.mark()) };
-    let deleted = gateway.store.change::<StreamsDelete>(&args, CHANGE).await;
+    let deleted = gateway.store.change::<StreamsDelete>(&args).await;
     deleted.map_err(|error| refused(error, &stream))?;
     Ok(Response::empty(204))
 }
@@ -81,7 +80,7 @@ pub(crate) async fn create(gateway: Arc<Gateway>, mut request: Request) -> Resul
     args.body = (!body.is_empty()).then(|| Octets(body.into()));
     let slot = gateway.dedup_slots.take();
     args.call = Some(slot.mark());
-    let made = gateway.store.change::<StreamsCreate>(&args, CHANGE).await;
+    let made = gateway.store.change::<StreamsCreate>(&args).await;
     match made.map_err(|error| refused_creation(error, &args))? {
         Creation::Made(made) => {
             let location = format!("{}{}", gateway.base_url(&request), request.path());
@@ -106,8 +105,7 @@ fn creation(headers: &HeaderMap, stream: String) -> Result<CreateStream, Failure
 }
 
 fn existing_stream(status: u16, made: &Made) -> Result<Response, Failure> {
-    let response =
-        Response::empty(status).header(HeaderName::from_static("content-type"), header_value(&made.content_type)?);
+    let response = Response::empty(status).text_header("content-type", &made.content_type)?;
     ended(response, made.end, made.closed)
 }
 
@@ -135,7 +133,7 @@ pub(crate) async fn append(gateway: Arc<Gateway>, mut request: Request) -> Resul
         call: Some(slot.mark()),
         stream,
     };
-    let appending = gateway.store.change::<StreamsAppend>(&args, CHANGE).await;
+    let appending = gateway.store.change::<StreamsAppend>(&args).await;
     answer(appending.map_err(|error| refused(error, &args.stream))?, &args)
 }
 

@@ -103,7 +103,7 @@ impl Reader {
             end: position.next,
         });
         while !position.closed {
-            position = match stream.arrive(position, &self.outlet, self.cursor) {
+            position = match stream.readers.arrive(position, &self.outlet, self.cursor) {
                 Arrival::Waits(waiting) => match self.wait(waiting).await {
                     Some(position) => position,
                     None => break,

@@ -140,31 +140,6 @@ fn a_reader_is_fresh_until_the_first_byte() {
 }
 
 #[test]
-fn a_head_may_come_byte_by_byte() {
-    let head = b"POST /a?b=[1] HTTP/1.1\r\nHost: localhost\r\nContent-Length: 12\r\n\r\nbody";
-    let limits = Limits::default();
-    let mut reader = HeadReader::default();
-    for end in 0..head.len() - 5 {
-        assert!(reader.read(&head[..end], &limits).unwrap().is_none(), "{end}");
-    }
-    let read = reader.read(head, &limits).unwrap().unwrap();
-    assert_eq!(read.length, head.len() - 4);
-    assert_eq!(read.body, BodyLength::Known(12));
-}
-
-#[test]
-fn a_head_of_exactly_the_limit_is_accepted() {
-    let limits = Limits::default();
-    let head = |size: usize| {
-        let start = "GET / HTTP/1.1\r\nhost: a\r\nx: ";
-        format!("{start}{}\r\n\r\n", "y".repeat(size - start.len() - 4))
-    };
-    let read = |size| HeadReader::default().read(head(size).as_bytes(), &limits);
-    assert_eq!(read(16_384).unwrap().unwrap().length, 16_384);
-    assert_eq!(read(16_385).unwrap_err().status_code(), 431);
-}
-
-#[test]
 fn the_request_id_is_found_in_a_refused_head() {
     let head = b"GET / HTTP/1.1\r\nX-Request-ID: abc\r\nbad\r\n\r\n";
     assert_eq!(request_id_in(head), Some(&b"abc"[..]));

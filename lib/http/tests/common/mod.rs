@@ -54,17 +54,6 @@ async fn echo(_: Arc<App>, mut request: Request) -> Result<Response, Failure> {
     Response::json(200, &value)
 }
 
-#[derive(serde::Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Text {
-    text: String,
-}
-
-async fn text(_: Arc<App>, mut request: Request) -> Result<Response, Failure> {
-    let body: Text = request.json().await?;
-    Response::json(200, &body.text)
-}
-
 async fn pause(_: Arc<App>, mut request: Request) -> Result<Response, Failure> {
     request.no_fields().await?;
     Response::json(200, &json!({"paused": true}))
@@ -105,7 +94,7 @@ async fn cancelled(_: Arc<App>, _: Request) -> Result<Response, Failure> {
     Err(Failure::from(Error::cancelled("the turn was cancelled")).with("result", Value::Null))
 }
 
-/// A prompt that waits: 200 when the work is done, 202 when the listener ends first, 499 when the caller is gone.
+/// A prompt that waits: 200 when the work is done, 202 when the listener ends first.
 async fn wait(app: Arc<App>, mut request: Request) -> Result<Response, Failure> {
     let _place = request.hold()?;
     let _alive = Alive::new(&app);
@@ -114,7 +103,6 @@ async fn wait(app: Arc<App>, mut request: Request) -> Result<Response, Failure> 
     tokio::select! {
         () = app.go.notified() => Response::json(200, &json!({"done": true})),
         () = shutdown.requested() => Response::json(202, &json!({"status": "running"})),
-        () = request.gone() => Err(Error::cancelled("gone").into()),
     }
 }
 
@@ -175,7 +163,6 @@ fn table() -> Routes<App> {
         .on("GET     /health", health)
         .on("GET     /nothing", nothing)
         .on("POST    /api/echo", echo)
-        .on("POST    /api/text", text)
         .on("POST    /api/pause", pause)
         .on("POST    /api/count", count)
         .on("POST    /api/unread", unread)
@@ -214,7 +201,7 @@ pub fn start_limited(set: impl FnOnce(&mut Limits)) -> Running {
 /// A listener that also serves the files of a folder.
 pub fn start_files(folder: PathBuf) -> Running {
     let headers = &[("content-security-policy", "default-src 'self'"), ("referrer-policy", "no-referrer")];
-    let files = Arc::new(Files::new(folder, headers).version("1.2"));
+    let files = Arc::new(Files::new(folder, headers, "1.2"));
     let routes = table().otherwise(move |_, request| {
         let files = files.clone();
         async move { files.answer(&request).await }

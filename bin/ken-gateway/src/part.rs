@@ -1,4 +1,4 @@
-//! Calls to the store, and how their failures are reported to HTTP clients.
+//! Calls to the other parts, and how their failures are reported to HTTP clients.
 
 use std::time::Duration;
 
@@ -18,22 +18,26 @@ pub(crate) const CALL_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long to try to find out whether a change was made, before the client gets the reply that this is unknown.
 pub(crate) const CHANGE: Duration = Duration::from_secs(30);
 
-/// Calls to the store for the routes.
+/// Calls to one part for the routes.
 #[derive(Debug)]
-pub(crate) struct Store(Pool);
+pub(crate) struct Part(pub(crate) Pool);
 
-impl Store {
-    pub(crate) fn new(pool: Pool) -> Store {
-        Store(pool)
+impl Part {
+    /// Calls an operation that only reads, or whose outcome no client needs; see [`Pool::call`].
+    pub(crate) async fn call<O: Op>(&self, args: &O::Args) -> Result<O::Reply, Error> {
+        self.call_within::<O>(args, CALL_TIMEOUT).await
     }
 
-    /// Calls an operation that only reads, or whose outcome no client needs; see [`Pool::call`].
-    pub(crate) async fn call<O: Op>(&self, args: &O::Args, time: Duration) -> Result<O::Reply, Error> {
+    pub(crate) async fn call_within<O: Op>(&self, args: &O::Args, time: Duration) -> Result<O::Reply, Error> {
         self.0.call::<O>(args, time).await.map_err(deadline_as_unavailable)
     }
 
     /// Makes a change whose ids are in `args`; see [`Pool::change`]. An `unavailable` error means that nothing was changed.
-    pub(crate) async fn change<O: Op>(&self, args: &O::Args, time: Duration) -> Result<O::Reply, Error> {
+    pub(crate) async fn change<O: Op>(&self, args: &O::Args) -> Result<O::Reply, Error> {
+        self.change_within::<O>(args, CHANGE).await
+    }
+
+    pub(crate) async fn change_within<O: Op>(&self, args: &O::Args, time: Duration) -> Result<O::Reply, Error> {
         self.0.change::<O>(args, CALL_TIMEOUT, time).await.map_err(change_failed)
     }
 
@@ -54,16 +58,12 @@ impl Store {
         let mut bytes = Vec::new();
         loop {
             let BlobPiece { length, bytes: found, mime_type } =
-                self.call::<O>(&piece(bytes.len() as u64, limit), CALL_TIMEOUT).await?;
+                self.call::<O>(&piece(bytes.len() as u64, limit)).await?;
             bytes.extend_from_slice(&found.0);
             if found.0.is_empty() || bytes.len() as u64 >= length {
                 return Ok(Response::bytes(200, content_type(mime_type.as_deref()), bytes));
             }
         }
-    }
-
-    pub(crate) fn pool(&self) -> &Pool {
-        &self.0
     }
 }
 
