@@ -2,6 +2,7 @@
 //! project rules, and to `ken-tools accept` for MCP servers.
 
 use std::ffi::OsString;
+use std::process::ExitCode;
 
 use clap::CommandFactory;
 
@@ -13,7 +14,7 @@ use crate::skills::{self, Accept};
 pub(crate) fn run<Cli: CommandFactory>(globals: &Globals, args: &Accept) -> Outcome {
     match skills::accept_named(&globals.places()?, args)? {
         Some(ended) => Ok(ended),
-        None => external::run(globals, &server_words(args), &Cli::command()),
+        None => external::run(globals, &server_words(args), &Cli::command()).map(|()| ExitCode::SUCCESS),
     }
 }
 

@@ -1,7 +1,6 @@
 //! `ken call PART OP [key=value …]`: calls any operation of any part.
 
 use std::io::{IsTerminal, Read};
-use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Args;
@@ -18,7 +17,7 @@ use crate::duration::duration;
 use crate::gateway::status;
 use crate::ids::items;
 use crate::operations::describe;
-use crate::output::{Outcome, print_json, print_text};
+use crate::output::{print_json, print_text};
 
 #[derive(Debug, Args)]
 pub(crate) struct Call {
@@ -37,7 +36,7 @@ pub(crate) struct Call {
     pub(crate) timeout: Duration,
 }
 
-pub(crate) fn run(places: &Places, call: &Call) -> Outcome {
+pub(crate) fn run(places: &Places, call: &Call) -> Result<(), Error> {
     if call.part.contains('/') {
         return Err(Error::invalid("PART", "the name of a part, without slashes"));
     }
@@ -47,17 +46,13 @@ pub(crate) fn run(places: &Places, call: &Call) -> Outcome {
         return list(&mut part, call);
     };
     let answer = part.call(op, &args, Some(call.timeout), |item| print_json(&item))?;
-    print_json(&answer)?;
-    Ok(ExitCode::SUCCESS)
+    print_json(&answer)
 }
 
 /// Prints the operations that the part reports, with their arguments.
-fn list(part: &mut Client, call: &Call) -> Outcome {
+fn list(part: &mut Client, call: &Call) -> Result<(), Error> {
     let info = part.call("service.info", &json!({}), Some(call.timeout), |_| Ok(()))?;
-    for op in items(&info, "ops").iter().filter_map(Value::as_str) {
-        print_text(&describe(op))?;
-    }
-    Ok(ExitCode::SUCCESS)
+    items(&info, "ops").iter().filter_map(Value::as_str).try_for_each(|op| print_text(&describe(op)))
 }
 
 /// Connects to a part. If that fails, the error says whether kend knows no part of this name, or the part does not

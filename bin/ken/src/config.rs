@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
 use ken_client::nearest;
@@ -16,7 +15,7 @@ use toml::de::{DeTable, DeValue};
 use toml::{Table, Value};
 
 use crate::gateway;
-use crate::output::{Outcome, print_json, print_line};
+use crate::output::{print_json, print_line};
 
 /// The default configuration. kend has the same one built in.
 const BUILTIN: &str = include_str!("../../../etc/ken.toml");
@@ -47,7 +46,7 @@ struct Setting {
 /// Settings by section and key, both spelled as in the file.
 type Settings = BTreeMap<String, BTreeMap<String, Setting>>;
 
-pub(crate) fn show(places: &Places, args: &ConfigShow) -> Outcome {
+pub(crate) fn show(places: &Places, args: &ConfigShow) -> Result<(), Error> {
     let mut settings = effective_settings(&places.config)?;
     use_running_ports(&mut settings, places);
     if let Some(section) = &args.section {
@@ -82,7 +81,7 @@ pub(crate) fn show(places: &Places, args: &ConfigShow) -> Outcome {
             print_line(&format!("{:<40} # {from}", format!("# {name} = {MASK}")))?
         }
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(())
 }
 
 /// Fails if there is no such section, and no section below it.

@@ -12,11 +12,10 @@ use ken_types::{Code, Error};
 use serde::Deserialize;
 
 use crate::globals::Globals;
-use crate::output::Outcome;
 
 /// Replaces this process by the program of the command. `ken` is the command line of this program, as clap describes
 /// it.
-pub(crate) fn run(globals: &Globals, words: &[OsString], ken: &clap::Command) -> Outcome {
+pub(crate) fn run(globals: &Globals, words: &[OsString], ken: &clap::Command) -> Result<(), Error> {
     let Some((name, args)) = words.split_first() else {
         return Err(Error::invalid("", "no command"));
     };

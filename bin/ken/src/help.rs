@@ -3,13 +3,13 @@
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
-use std::process::{Command, ExitCode, Stdio};
+use std::process::{Command, Stdio};
 
 use clap::Args;
 use ken_types::Error;
 
 use crate::external::{program, unknown};
-use crate::output::{Outcome, print_line};
+use crate::output::print_line;
 
 #[derive(Debug, Args)]
 pub(crate) struct Help {
@@ -18,11 +18,10 @@ pub(crate) struct Help {
 }
 
 /// Shows the help for a topic. `ken` is the command line of this program, as clap describes it.
-pub(crate) fn run(help: &Help, mut ken: clap::Command) -> Outcome {
+pub(crate) fn run(help: &Help, mut ken: clap::Command) -> Result<(), Error> {
     ken.build();
     if let Some(text) = flags(&mut ken, &help.topic) {
-        print_line(text.trim_end())?;
-        return Ok(ExitCode::SUCCESS);
+        return print_line(text.trim_end());
     }
     let topic = help.topic.join("-");
     let own = topic == "kend" || topic.starts_with("ken.");

@@ -3,10 +3,10 @@
 use std::ffi::OsString;
 
 use clap::{Args, CommandFactory, Subcommand};
+use ken_types::Error;
 
 use crate::external;
 use crate::globals::Globals;
-use crate::output::Outcome;
 
 const EXAMPLES: &str = "Examples:
   ken mcp add < server.json
@@ -40,7 +40,7 @@ struct Words {
     words: Vec<OsString>,
 }
 
-pub(crate) fn run<Cli: CommandFactory>(globals: &Globals, args: &Mcp) -> Outcome {
+pub(crate) fn run<Cli: CommandFactory>(globals: &Globals, args: &Mcp) -> Result<(), Error> {
     let (name, Words { words }) = match &args.command {
         Command::Add(words) => ("add", words),
         Command::List(words) => ("servers", words),

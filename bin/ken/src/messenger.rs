@@ -1,6 +1,5 @@
 //! `ken messenger`: manages who may write through the messaging connector, and its webhook, groups and messages.
 
-use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
@@ -17,7 +16,7 @@ use crate::client;
 use crate::gateway;
 use crate::globals::Globals;
 use crate::ids::{field, items};
-use crate::output::{Outcome, print_json, print_line, print_table};
+use crate::output::{print_json, print_line, print_table};
 
 /// The timeout of a call to a part. Some calls wait for a reply of the messaging platform.
 const CALL_TIMEOUT: Duration = Duration::from_secs(70);
@@ -138,19 +137,19 @@ struct Webhook {
     url: Option<String>,
 }
 
-pub(crate) fn run(globals: &Globals, messenger: &Messenger) -> Outcome {
+pub(crate) fn run(globals: &Globals, messenger: &Messenger) -> Result<(), Error> {
     match &messenger.command {
-        Command::Status(format) => status(&mut gateway::find(globals)?, format)?,
+        Command::Status(format) => status(&mut gateway::find(globals)?, format),
         Command::Pair(code) => {
             let answer = post(globals, "pair", &json!({"code": code.code}))?;
-            print_line(&format!("admitted user {}", field(&answer, "userId")))?;
+            print_line(&format!("admitted user {}", field(&answer, "userId")))
         }
         Command::Deny(code) => {
             let answer = post(globals, "deny", &json!({"code": code.code}))?;
             if answer.get("denied") != Some(&Value::Bool(true)) {
                 return Err(Error::not_found("the code is unknown or has expired"));
             }
-            print_line("denied")?;
+            print_line("denied")
         }
         Command::Allow(user) => {
             let mut body = json!({"userId": user.user});
@@ -158,22 +157,21 @@ pub(crate) fn run(globals: &Globals, messenger: &Messenger) -> Outcome {
                 body["chatId"] = chat.as_str().into();
             }
             post(globals, "allow", &body)?;
-            print_line(&format!("allowed user {}", user.user))?;
+            print_line(&format!("allowed user {}", user.user))
         }
         Command::Remove(user) => {
             post(globals, "remove", &json!({"userId": user.user, "notify": user.notify}))?;
-            print_line(&format!("removed user {}", user.user))?;
+            print_line(&format!("removed user {}", user.user))
         }
         Command::Policy(policy) => {
             post(globals, "policy", &json!({"dmPolicy": policy.policy}))?;
-            print_line(&format!("policy {}", policy.policy))?;
+            print_line(&format!("policy {}", policy.policy))
         }
-        Command::Group(group) => set_group(globals, group)?,
-        Command::Updates(updates) => list_updates(globals, updates)?,
-        Command::Outbox(list) => list_outbox(globals, list)?,
-        Command::SetWebhook(webhook) => set_webhook(globals, webhook)?,
+        Command::Group(group) => set_group(globals, group),
+        Command::Updates(updates) => list_updates(globals, updates),
+        Command::Outbox(list) => list_outbox(globals, list),
+        Command::SetWebhook(webhook) => set_webhook(globals, webhook),
     }
-    Ok(ExitCode::SUCCESS)
 }
 
 fn post(globals: &Globals, route: &str, body: &Value) -> Result<Value, Error> {

@@ -1,7 +1,5 @@
 //! `ken runs`, `ken show` and `ken cancel`.
 
-use std::process::ExitCode;
-
 use clap::Args;
 use ken_client::chat::Identity;
 use ken_client::{Gateway, source_lines};
@@ -14,7 +12,7 @@ use serde_json::{Value, json};
 use crate::gateway;
 use crate::globals::Globals;
 use crate::ids::{LAST, Wanted, field, items};
-use crate::output::{Outcome, print_json, print_line, print_table};
+use crate::output::{print_json, print_line, print_table};
 use crate::progress::during;
 use crate::{approvals, knowledge, named_session, turn};
 
@@ -55,14 +53,13 @@ pub(crate) struct Cancel {
     pub(crate) id: String,
 }
 
-pub(crate) fn list(globals: &Globals, args: &Runs) -> Outcome {
+pub(crate) fn list(globals: &Globals, args: &Runs) -> Result<(), Error> {
     let mut gateway = gateway::find(globals)?;
     let status = args.status.as_deref().map(|status| format!("&status={status}"));
     let target = format!("/runs?limit={}{}", args.limit, status.unwrap_or_default());
     let runs = during("waiting for the gateway", || recent(&mut gateway, &target))?;
     if args.json {
-        runs.iter().try_for_each(print_json)?;
-        return Ok(ExitCode::SUCCESS);
+        return runs.iter().try_for_each(print_json);
     }
     let row = |run: &Value| {
         let took = run.get("durationMs").and_then(Value::as_u64);
@@ -74,8 +71,7 @@ pub(crate) fn list(globals: &Globals, args: &Runs) -> Outcome {
             took.map_or_else(|| "-".to_owned(), |ms| format!("{ms} ms")),
         ]
     };
-    print_table(["RUN", "WORKFLOW", "STATUS", "STARTED", "TOOK"], runs.iter().map(row))?;
-    Ok(ExitCode::SUCCESS)
+    print_table(["RUN", "WORKFLOW", "STATUS", "STARTED", "TOOK"], runs.iter().map(row))
 }
 
 fn recent(gateway: &mut Gateway, target: &str) -> Result<Vec<Value>, Error> {
@@ -106,11 +102,10 @@ pub(crate) const TURN: Wanted = Wanted {
     hint: "`ken show SESSION` prints the ids of its turns",
 };
 
-pub(crate) fn show(globals: &Globals, args: &Show) -> Outcome {
+pub(crate) fn show(globals: &Globals, args: &Show) -> Result<(), Error> {
     let mut gateway = gateway::find(globals)?;
     let found = during("looking for it", || SHOWN.find(&mut gateway, &args.id))?;
-    show_found(globals, &mut gateway, &found, args.json)?;
-    Ok(ExitCode::SUCCESS)
+    show_found(globals, &mut gateway, &found, args.json)
 }
 
 fn show_found(globals: &Globals, gateway: &mut Gateway, found: &FoundId, as_json: bool) -> Result<(), Error> {
@@ -200,7 +195,7 @@ fn show_session(gateway: &mut Gateway, session: &Value, as_json: bool) -> Result
     Ok(())
 }
 
-pub(crate) fn cancel(globals: &Globals, args: &Cancel) -> Outcome {
+pub(crate) fn cancel(globals: &Globals, args: &Cancel) -> Result<(), Error> {
     let mut gateway = gateway::find(globals)?;
     let found = during("looking for it", || CANCELLED.find(&mut gateway, &args.id))?;
     let cancelled = match found.kind {
@@ -212,12 +207,10 @@ pub(crate) fn cancel(globals: &Globals, args: &Cancel) -> Outcome {
         IdKind::Session => cancel_session(&mut gateway, &found.id, None)?,
         _ => cancel_session(&mut gateway, found.session_id.as_deref().unwrap_or_default(), Some(&found.id))?,
     };
-    if cancelled {
-        print_line(&format!("{} cancelled", found.id))?
-    } else {
+    if !cancelled {
         return Err(Error::conflict(format!("nothing runs in {}", found.id)));
     }
-    Ok(ExitCode::SUCCESS)
+    print_line(&format!("{} cancelled", found.id))
 }
 
 /// Cancels the running turn of a session, or only this one. Returns whether there was one.

@@ -1,7 +1,7 @@
 //! `ken schedule`: manages prompts that run at set times. See ken-schedule(1).
 
 use std::os::unix::process::CommandExt;
-use std::process::{self, ExitCode};
+use std::process;
 
 use clap::{Args, Subcommand};
 use ken_client::Gateway;
@@ -21,7 +21,7 @@ use crate::gateway;
 use crate::globals::Globals;
 use crate::input::words_or_stdin;
 use crate::named_session;
-use crate::output::{Outcome, print_json, print_line, print_note, print_table};
+use crate::output::{print_json, print_line, print_note, print_table};
 use crate::progress::during;
 
 const TARGET: &str = "/api/schedules";
@@ -200,25 +200,23 @@ fn field(text: &str) -> Result<(String, Value), String> {
     Ok((name.to_owned(), value))
 }
 
-pub(crate) fn run(globals: &Globals, schedule: &Schedule) -> Outcome {
+pub(crate) fn run(globals: &Globals, schedule: &Schedule) -> Result<(), Error> {
     if let Command::Preview(args) = &schedule.command {
         return preview(args);
     }
-    let mut gateway = gateway::find(globals)?;
-    let gateway = &mut gateway;
+    let gateway = &mut gateway::find(globals)?;
     match &schedule.command {
-        Command::List(shown) => list(gateway, shown)?,
-        Command::Add(new) => add(gateway, new)?,
-        Command::Show(args) => show(gateway, args)?,
-        Command::Pause(several) => each(several, |slug| post_action(gateway, slug, "pause").map(drop))?,
-        Command::Resume(several) => each(several, |slug| post_action(gateway, slug, "resume").map(drop))?,
-        Command::Rm(several) => each(several, |slug| gateway.delete(&target(slug)).map(drop))?,
-        Command::Run(args) => start(gateway, args)?,
-        Command::Runs(args) => runs(gateway, args)?,
-        Command::Next(args) => next(gateway, args)?,
-        Command::Preview(_) => {}
+        Command::List(shown) => list(gateway, shown),
+        Command::Add(new) => add(gateway, new),
+        Command::Show(args) => show(gateway, args),
+        Command::Pause(several) => each(several, |slug| post_action(gateway, slug, "pause").map(drop)),
+        Command::Resume(several) => each(several, |slug| post_action(gateway, slug, "resume").map(drop)),
+        Command::Rm(several) => each(several, |slug| gateway.delete(&target(slug)).map(drop)),
+        Command::Run(args) => start(gateway, args),
+        Command::Runs(args) => runs(gateway, args),
+        Command::Next(args) => next(gateway, args),
+        Command::Preview(_) => Ok(()),
     }
-    Ok(ExitCode::SUCCESS)
 }
 
 fn target(slug: &str) -> String {
@@ -482,7 +480,7 @@ fn print_runs(runs: &[ScheduleRun]) -> Result<(), Error> {
     print_table(["RUN", "SCHEDULE", "SLOT", "STATUS", "TRY", "TOOK", "NOTE"], runs.iter().map(row))
 }
 
-fn preview(args: &Preview) -> Outcome {
+fn preview(args: &Preview) -> Result<(), Error> {
     let format = if args.json { "compact" } else { "summary" };
     let mut command = previewing(format, args.number, &args.tz)?;
     let error = command.arg("--").arg(&args.expression).exec();

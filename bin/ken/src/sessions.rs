@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use clap::{Args, Subcommand, ValueEnum};
+use clap::{Args, Subcommand};
 use ken_client::chat::Chosen;
 use ken_client::{Gateway, History, Method};
 use ken_types::places::Places;
@@ -92,14 +92,8 @@ struct Export {
     /// Id of the session, its beginning or last part, or its name
     session: String,
     /// Markdown for people, or JSON with every detail of the transcript
-    #[arg(long, value_enum, default_value_t = Format::Md)]
-    format: Format,
-}
-
-#[derive(Debug, Clone, Copy, ValueEnum)]
-enum Format {
-    Md,
-    Json,
+    #[arg(long, value_parser = ["md", "json"], default_value = "md")]
+    format: String,
 }
 
 #[derive(Debug, Args)]
@@ -112,62 +106,42 @@ struct Rm {
 }
 
 pub(crate) fn run(globals: &Globals, args: &Sessions) -> Outcome {
-    let mut gateway = gateway::find(globals)?;
+    let gateway = &mut gateway::find(globals)?;
     match &args.command {
-        None => list(&mut gateway, &args.list),
-        Some(Action::List(args)) => list(&mut gateway, args),
-        Some(Action::Rename(args)) => rename(&mut gateway, args),
-        Some(Action::Memory(args)) => set_memory(&mut gateway, args),
-        Some(Action::Archive(named)) => archive(&mut gateway, named),
-        Some(Action::Export(args)) => export(&mut gateway, args),
-        Some(Action::Rm(args)) => remove(globals, &mut gateway, args),
+        None => list(gateway, &args.list)?,
+        Some(Action::List(args)) => list(gateway, args)?,
+        Some(Action::Rename(args)) => change(gateway, &args.session, &json!({"displayName": args.name}))?,
+        Some(Action::Memory(args)) => change(gateway, &args.session, &json!({"memory": args.memory}))?,
+        Some(Action::Archive(several)) => {
+            for word in &several.sessions {
+                let id = named(gateway, word)?.id;
+                gateway.delete(&target(&id))?;
+            }
+        }
+        Some(Action::Export(args)) => export(gateway, args)?,
+        Some(Action::Rm(args)) => return remove(globals, gateway, args),
     }
+    Ok(ExitCode::SUCCESS)
 }
 
-fn list(gateway: &mut Gateway, args: &List) -> Outcome {
+fn list(gateway: &mut Gateway, args: &List) -> Result<(), Error> {
     let chosen = Chosen { archived: args.archived, scheduled: args.all };
     let sessions = during("waiting for the gateway", || gateway.sessions(None, chosen, args.limit))?;
     if args.json {
-        sessions.iter().try_for_each(print_json)?;
-        return Ok(ExitCode::SUCCESS);
+        return sessions.iter().try_for_each(print_json);
     }
-    print_table(["SESSION", "UPDATED", "NAME", "TITLE"], sessions.iter().map(row))?;
-    Ok(ExitCode::SUCCESS)
+    print_table(["SESSION", "UPDATED", "NAME", "TITLE"], sessions.iter().map(row))
 }
 
-fn rename(gateway: &mut Gateway, args: &Rename) -> Outcome {
-    let id = named(gateway, &args.session)?.id;
-    gateway.patch(&target(&id), &json!({"displayName": args.name}))?;
-    Ok(ExitCode::SUCCESS)
+fn change(gateway: &mut Gateway, session: &str, body: &Value) -> Result<(), Error> {
+    let id = named(gateway, session)?.id;
+    gateway.patch(&target(&id), body).map(drop)
 }
 
-fn set_memory(gateway: &mut Gateway, args: &Memory) -> Outcome {
-    let id = named(gateway, &args.session)?.id;
-    gateway.patch(&target(&id), &json!({"memory": args.memory}))?;
-    Ok(ExitCode::SUCCESS)
-}
-
-fn archive(gateway: &mut Gateway, named: &Named) -> Outcome {
-    for word in &named.sessions {
-        let id = self::named(gateway, word)?.id;
-        gateway.delete(&target(&id))?;
-    }
-    Ok(ExitCode::SUCCESS)
-}
-
-fn export(gateway: &mut Gateway, args: &Export) -> Outcome {
-    let (name, is_json) = match args.format {
-        Format::Md => ("md", false),
-        Format::Json => ("json", true),
-    };
-    let target = format!("{}/export?format={name}", target(&named(gateway, &args.session)?.id));
+fn export(gateway: &mut Gateway, args: &Export) -> Result<(), Error> {
+    let target = format!("{}/export?format={}", target(&named(gateway, &args.session)?.id), args.format);
     let answer = gateway.call(&Method::GET, &target, &[], &[])?;
-    if is_json {
-        print_json(&answer.json()?)?;
-    } else {
-        print_text(&String::from_utf8_lossy(&answer.body))?;
-    }
-    Ok(ExitCode::SUCCESS)
+    if args.format == "json" { print_json(&answer.json()?) } else { print_text(&String::from_utf8_lossy(&answer.body)) }
 }
 
 /// Deletes sessions for good. Before the first one is deleted, all are found and the person is asked.

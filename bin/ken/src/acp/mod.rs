@@ -8,7 +8,6 @@ mod turn;
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -23,7 +22,6 @@ use serde_json::{Value, json};
 
 use crate::gateway;
 use crate::globals::Globals;
-use crate::output::Outcome;
 use peer::{INVALID_REQUEST, METHOD_NOT_FOUND, Message, Peer};
 use turn::TurnUpdates;
 
@@ -37,7 +35,7 @@ const ABOUT: &str = "An editor starts this command; see ken-acp(1) for its confi
 #[command(after_help = ABOUT)]
 pub(crate) struct Acp {}
 
-pub(crate) fn run(globals: &Globals, _: &Acp) -> Outcome {
+pub(crate) fn run(globals: &Globals) -> Result<(), Error> {
     let agent = Arc::new(Agent {
         peer: Peer::default(),
         gateway: gateway::find(globals)?,
@@ -52,7 +50,7 @@ pub(crate) fn run(globals: &Globals, _: &Acp) -> Outcome {
     while let Some(message) = agent.peer.next(&mut input).map_err(failed)? {
         agent.take(message);
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(())
 }
 
 /// The agent, as the editor sees it.

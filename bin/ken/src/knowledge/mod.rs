@@ -129,27 +129,23 @@ struct Several {
 }
 
 pub(crate) fn run(globals: &Globals, knowledge: &Knowledge) -> Outcome {
-    if let Command::Import(args) = &knowledge.command {
-        return import::run(&globals.places()?, args);
-    }
-    let mut gateway = gateway::find(globals)?;
+    let gateway = || gateway::find(globals);
     match &knowledge.command {
-        Command::Import(_) => {}
-        Command::Why(named) => {
-            let id = find(&mut gateway, &named.id)?;
-            why(&globals.places()?, &id, named.json)?;
-        }
-        Command::Add(entry) => add(&mut gateway, entry)?,
-        Command::List(args) => list(&mut gateway, args, "")?,
+        Command::Import(args) => return import::run(&globals.places()?, args),
+        Command::Why(named) => why(&globals.places()?, &find(&mut gateway()?, &named.id)?, named.json)?,
+        Command::Add(entry) => add(&mut gateway()?, entry)?,
+        Command::List(args) => list(&mut gateway()?, args, "")?,
         Command::Search(search) => {
             let query = format!("&q={}", encode_query(&search.words.join(" ")));
-            list(&mut gateway, &search.list, &query)?;
+            list(&mut gateway()?, &search.list, &query)?;
         }
         Command::Show(named) => {
+            let mut gateway = gateway()?;
             let id = find(&mut gateway, &named.id)?;
             show(&mut gateway, &id, named.json)?;
         }
         Command::Rm(several) => {
+            let mut gateway = gateway()?;
             for word in &several.ids {
                 let id = find(&mut gateway, word)?;
                 gateway.delete(&target(&id))?;

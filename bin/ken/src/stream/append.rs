@@ -37,7 +37,7 @@ pub(super) fn run(gateway: &mut Gateway, append: &Append) -> Result<(), Error> {
     };
     producer.append_all(&lines)?;
     if append.close {
-        producer.close()?;
+        super::close(producer.gateway, &producer.target)?;
     }
     Ok(())
 }
@@ -134,11 +134,6 @@ impl Producer<'_> {
         self.gateway.call(&Method::POST, &self.target, &headers, &body)?;
         self.sequence += 1;
         Ok(())
-    }
-
-    fn close(&mut self) -> Result<(), Error> {
-        let closed = [("stream-closed", "true")];
-        self.gateway.call(&Method::POST, &self.target, &closed, &[]).map(drop)
     }
 }
 
