@@ -9,7 +9,7 @@ use ken_types::places::Places;
 use ken_types::{Error, Timestamp};
 
 use crate::client::call;
-use crate::output::{ListArgs, print_json, print_line, print_note, print_table};
+use crate::output::{ListArgs, print_line, print_list, print_note};
 
 const STORE: &str = "store";
 /// A server that does not answer is reported by the store after 15 seconds.
@@ -52,11 +52,8 @@ pub(crate) fn list(places: &Places, as_json: bool) -> Result<(), Error> {
         print_note("the data is in a file of this machine, which no other host uses: ken-postgres(7)");
         return Ok(());
     };
-    if as_json {
-        return found.hosts.iter().try_for_each(print_json);
-    }
     let head = ["HOST", "NAME", "STATE", "DUTIES", "SEEN", "WAITING", "VERSION"];
-    print_table(head, found.hosts.iter().map(|host| row(host, now)))
+    print_list(&found.hosts, as_json, head, |host| row(host, now))
 }
 
 fn row(host: &HostRecord, now: Timestamp) -> [String; 7] {

@@ -6,8 +6,8 @@ use clap::{Args, Subcommand};
 use ken_client::Gateway;
 use ken_types::Error;
 use ken_types::id::Mint;
-use ken_types::ops::messenger::{ConnectorSetWebhook, ListUpdates, MessengerUpdates, SetWebhook, UpdateList};
-use ken_types::ops::outbox::{ListMessages, MessageList, OutboxList};
+use ken_types::ops::messenger::{ConnectorSetWebhook, ListUpdates, MessengerUpdates, SetWebhook, UpdateRecord};
+use ken_types::ops::outbox::{ListMessages, MessageRecord, OutboxList};
 use ken_types::ops::{Nothing, Op};
 use ken_types::uri::encode_segment;
 use serde_json::{Value, json};
@@ -16,7 +16,7 @@ use crate::client;
 use crate::gateway;
 use crate::globals::Globals;
 use crate::ids::{field, items};
-use crate::output::{print_json, print_line, print_table};
+use crate::output::{print_json, print_line, print_list};
 
 /// The timeout of a call to a part. Some calls wait for a reply of the messaging platform.
 const CALL_TIMEOUT: Duration = Duration::from_secs(70);
@@ -268,45 +268,36 @@ fn part<O: Op>(globals: &Globals, part: &str, args: &O::Args) -> Result<O::Reply
 
 fn list_updates(globals: &Globals, updates: &Updates) -> Result<(), Error> {
     let args = ListUpdates { limit: updates.list.limit, unanswered: updates.rejected };
-    let UpdateList { updates: found } = part::<MessengerUpdates>(globals, "store", &args)?;
-    if updates.list.json {
-        return found.iter().try_for_each(print_json);
-    }
-    let rows = found.into_iter().map(|update| {
-        let verdict = match update.reason {
-            Some(reason) => format!("{}: {reason}", update.verdict),
-            None => update.verdict,
-        };
-        let id = |id: Option<String>| id.unwrap_or_else(|| "-".to_owned());
+    let found = part::<MessengerUpdates>(globals, "store", &args)?.updates;
+    let row = |update: &UpdateRecord| {
+        let id = |id: &Option<String>| id.clone().unwrap_or_else(|| "-".to_owned());
+        let why = update.reason.as_ref().map(|reason| format!(": {reason}")).unwrap_or_default();
         [
             update.update_id.to_string(),
             update.at.to_string(),
-            update.kind,
-            id(update.sender_id),
-            id(update.chat_id),
-            verdict,
+            update.kind.clone(),
+            id(&update.sender_id),
+            id(&update.chat_id),
+            format!("{}{why}", update.verdict),
         ]
-    });
-    print_table(["UPDATE", "AT", "KIND", "SENDER", "CHAT", "VERDICT"], rows)
+    };
+    print_list(&found, updates.list.json, ["UPDATE", "AT", "KIND", "SENDER", "CHAT", "VERDICT"], row)
 }
 
 fn list_outbox(globals: &Globals, list: &Listed) -> Result<(), Error> {
     let args = ListMessages { connector: "messenger".to_owned(), limit: list.limit };
-    let MessageList { messages } = part::<OutboxList>(globals, "store", &args)?;
-    if list.json {
-        return messages.iter().try_for_each(print_json);
-    }
-    let rows = messages.into_iter().map(|message| {
+    let messages = part::<OutboxList>(globals, "store", &args)?.messages;
+    let row = |message: &MessageRecord| {
         [
             message.id.to_string(),
             message.created_at.to_string(),
-            message.chat_id,
+            message.chat_id.clone(),
             message.state.name().to_owned(),
-            message.key,
-            message.error.unwrap_or_default(),
+            message.key.clone(),
+            message.error.clone().unwrap_or_default(),
         ]
-    });
-    print_table(["MESSAGE", "AT", "CHAT", "STATE", "KEY", "ERROR"], rows)
+    };
+    print_list(&messages, list.json, ["MESSAGE", "AT", "CHAT", "STATE", "KEY", "ERROR"], row)
 }
 
 fn set_webhook(globals: &Globals, webhook: &Webhook) -> Result<(), Error> {

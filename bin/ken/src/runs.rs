@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use crate::gateway;
 use crate::globals::Globals;
 use crate::ids::{LAST, Wanted, field, items};
-use crate::output::{print_json, print_line, print_table};
+use crate::output::{print_json, print_line, print_list};
 use crate::progress::during;
 use crate::{approvals, knowledge, named_session, turn};
 
@@ -58,9 +58,6 @@ pub(crate) fn list(globals: &Globals, args: &Runs) -> Result<(), Error> {
     let status = args.status.as_deref().map(|status| format!("&status={status}"));
     let target = format!("/runs?limit={}{}", args.limit, status.unwrap_or_default());
     let runs = during("waiting for the gateway", || recent(&mut gateway, &target))?;
-    if args.json {
-        return runs.iter().try_for_each(print_json);
-    }
     let row = |run: &Value| {
         let took = run.get("durationMs").and_then(Value::as_u64);
         [
@@ -71,7 +68,7 @@ pub(crate) fn list(globals: &Globals, args: &Runs) -> Result<(), Error> {
             took.map_or_else(|| "-".to_owned(), |ms| format!("{ms} ms")),
         ]
     };
-    print_table(["RUN", "WORKFLOW", "STATUS", "STARTED", "TOOK"], runs.iter().map(row))
+    print_list(&runs, args.json, ["RUN", "WORKFLOW", "STATUS", "STARTED", "TOOK"], row)
 }
 
 fn recent(gateway: &mut Gateway, target: &str) -> Result<Vec<Value>, Error> {

@@ -21,7 +21,7 @@ use crate::gateway;
 use crate::globals::Globals;
 use crate::input::words_or_stdin;
 use crate::named_session;
-use crate::output::{print_json, print_line, print_note, print_table};
+use crate::output::{print_json, print_line, print_list, print_note, print_table};
 use crate::progress::during;
 
 const TARGET: &str = "/api/schedules";
@@ -261,10 +261,7 @@ fn all(gateway: &mut Gateway, ended: bool) -> Result<Vec<Value>, Error> {
 }
 
 fn print(schedules: &[Value], as_json: bool) -> Result<(), Error> {
-    if as_json {
-        return schedules.iter().try_for_each(print_json);
-    }
-    let rows = schedules.iter().map(|schedule| {
+    let row = |schedule: &Value| {
         let text = |name: &str| schedule.get(name).and_then(Value::as_str).unwrap_or("-").to_owned();
         let instant = |name: &str| time(schedule.get(name).and_then(Value::as_i64));
         let is_enabled = schedule.get("enabled") == Some(&Value::Bool(true));
@@ -277,8 +274,8 @@ fn print(schedules: &[Value], as_json: bool) -> Result<(), Error> {
             instant("lastFiredAt"),
             text("lastRunStatus"),
         ]
-    });
-    print_table(["SLUG", "KIND", "STATE", "NEXT", "LAST", "RESULT"], rows)
+    };
+    print_list(schedules, as_json, ["SLUG", "KIND", "STATE", "NEXT", "LAST", "RESULT"], row)
 }
 
 fn state(is_enabled: bool, has_ended: bool) -> &'static str {

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use crate::globals::Globals;
 use crate::ids::field;
 use crate::named_session::find;
-use crate::output::{Outcome, print_json, print_line, print_note, print_table, print_text};
+use crate::output::{Outcome, print_json, print_line, print_list, print_note, print_text};
 use crate::progress::during;
 use crate::{eval, gateway, typed, undo};
 
@@ -127,10 +127,7 @@ pub(crate) fn run(globals: &Globals, args: &Sessions) -> Outcome {
 fn list(gateway: &mut Gateway, args: &List) -> Result<(), Error> {
     let chosen = Chosen { archived: args.archived, scheduled: args.all };
     let sessions = during("waiting for the gateway", || gateway.sessions(None, chosen, args.limit))?;
-    if args.json {
-        return sessions.iter().try_for_each(print_json);
-    }
-    print_table(["SESSION", "UPDATED", "NAME", "TITLE"], sessions.iter().map(row))
+    print_list(&sessions, args.json, ["SESSION", "UPDATED", "NAME", "TITLE"], row)
 }
 
 fn change(gateway: &mut Gateway, session: &str, body: &Value) -> Result<(), Error> {

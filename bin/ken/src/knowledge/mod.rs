@@ -18,7 +18,7 @@ use crate::gateway;
 use crate::globals::Globals;
 use crate::ids::{Wanted, field, items};
 use crate::input::words_or_stdin;
-use crate::output::{Outcome, print_json, print_line, print_table};
+use crate::output::{Outcome, print_json, print_line, print_list};
 use crate::progress::during;
 
 const TARGET: &str = "/api/knowledge";
@@ -168,10 +168,6 @@ fn list(gateway: &mut Gateway, args: &List, query: &str) -> Result<(), Error> {
     let by = by.map_or(String::new(), |by| format!("&source={}", by.get_name()));
     let target = format!("{TARGET}?limit={}{query}{by}", args.limit);
     let answer = during("waiting for the gateway", || gateway.get(&target))?;
-    let records = items(&answer, "records");
-    if args.json {
-        return records.iter().try_for_each(print_json);
-    }
     let row = |record: &Value| {
         let id = field(record, "id");
         [
@@ -182,7 +178,7 @@ fn list(gateway: &mut Gateway, args: &List, query: &str) -> Result<(), Error> {
             field(record, "title").to_owned(),
         ]
     };
-    print_table(["ID", "UPDATED", "SCOPE", "FROM", "TITLE"], records.iter().map(row))
+    print_list(items(&answer, "records"), args.json, ["ID", "UPDATED", "SCOPE", "FROM", "TITLE"], row)
 }
 
 /// Returns the origin of an entry: who added it, the turn in which an agent wrote it, or the file and line.
@@ -202,15 +198,12 @@ fn origin(record: &Value) -> String {
 fn why(places: &Places, id: &str, as_json: bool) -> Result<(), Error> {
     let answer = ask(places, "store", "knowledge.uses", &json!({"id": id}), None)?;
     let uses = items(&answer, "uses");
-    if as_json {
-        return uses.iter().try_for_each(print_json);
-    }
-    if uses.is_empty() {
+    if uses.is_empty() && !as_json {
         return print_line("No turn of the last 30 days used it.");
     }
     let row =
         |used: &Value| ["at", "how", "sessionId", "submissionId", "prompt"].map(|name| field(used, name).to_owned());
-    print_table(["AT", "USED", "SESSION", "TURN", "PROMPT"], uses.iter().map(row))
+    print_list(uses, as_json, ["AT", "USED", "SESSION", "TURN", "PROMPT"], row)
 }
 
 /// Shortens an id to `kb-` and 12 of its 32 digits, which are enough to identify an entry of one system.
