@@ -5,7 +5,6 @@ use std::process;
 
 use clap::{Args, Subcommand};
 use ken_client::Gateway;
-use ken_types::error::JSON_ERRORS;
 use ken_types::id::Mint;
 use ken_types::ops::schedules::{
     Missed, Overlap, RunState, SCHEDULE_PROMPT_BYTES, Schedule as Record, ScheduleKind, ScheduleRun, Settings,
@@ -16,7 +15,7 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use crate::external::{error_of, program};
+use crate::external::{cannot_run, installed, printed};
 use crate::gateway;
 use crate::globals::Globals;
 use crate::input::words_or_stdin;
@@ -343,12 +342,7 @@ fn times_after(settings: &Settings, at: i64, number: u32) -> Result<Vec<i64>, Er
     let mut command = previewing("compact", number, &settings.timezone)?;
     command.args(["--kind", kind.as_str().unwrap_or_default()]);
     command.args(["--after", &Timestamp::from_millis(at).to_string(), "--", &settings.schedule]);
-    let output = command.env(JSON_ERRORS.0, JSON_ERRORS.1).output();
-    let output = output.map_err(|error| Error::unavailable(format!("ken-scheduler: {error}")))?;
-    if !output.status.success() {
-        return Err(error_of("ken-scheduler", &output.stderr, Code::Internal));
-    }
-    let preview: Preview = serde_json::from_slice(&output.stdout)
+    let preview: Preview = serde_json::from_slice(&printed(&mut command, Code::Internal)?)
         .map_err(|error| Error::internal(format!("the answer of ken-scheduler is not understood: {error}")))?;
     Ok(preview.slots.into_iter().map(|slot| slot.at).collect())
 }
@@ -481,15 +475,12 @@ fn preview(args: &Preview) -> Result<(), Error> {
     let format = if args.json { "compact" } else { "summary" };
     let mut command = previewing(format, args.number, &args.tz)?;
     let error = command.arg("--").arg(&args.expression).exec();
-    Err(Error::unavailable(format!("ken-scheduler: {error}")))
+    Err(cannot_run(&command, &error))
 }
 
 /// Returns the command `ken-scheduler preview`. The caller appends the schedule.
 fn previewing(format: &str, number: u32, zone: &str) -> Result<process::Command, Error> {
-    let path = program("scheduler").ok_or_else(|| {
-        Error::unavailable("there is no ken-scheduler beside ken or on PATH").hint("`make install` installs it")
-    })?;
-    let mut command = process::Command::new(path);
+    let mut command = installed("ken-scheduler")?;
     command.args(["preview", "--format", format, "--number", &number.to_string(), "--tz", zone]);
     Ok(command)
 }

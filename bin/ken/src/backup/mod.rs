@@ -15,12 +15,13 @@ use std::io::{self, BufReader, BufWriter, IsTerminal, Read, Write};
 use std::os::fd::AsFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 
 use clap::Args;
 use ken_types::places::Places;
 use ken_types::{Code, Error};
 
+use crate::external::{cannot_run, installed};
 use crate::output::{format_count, print_line, print_note};
 use crate::progress::during;
 use archive::Written;
@@ -161,10 +162,8 @@ fn copy_of(database: &Path, to: &Path) -> Result<File, Error> {
 
 /// Runs ken-store with these arguments, because only ken-store knows the format of the database.
 fn store(args: &[&OsStr]) -> Result<(), Error> {
-    let path = ken_tool::find_program("ken-store")
-        .ok_or_else(|| Error::unavailable("there is no ken-store beside ken or on PATH"))?;
-    let output = Command::new(&path).args(args).stdin(Stdio::null()).output();
-    let output = output.map_err(|error| failed(&path, &error))?;
+    let mut store = installed("ken-store")?;
+    let output = store.args(args).stdin(Stdio::null()).output().map_err(|error| cannot_run(&store, &error))?;
     if output.status.success() {
         return Ok(());
     }

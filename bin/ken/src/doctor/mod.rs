@@ -21,12 +21,12 @@ use std::process::ExitCode;
 use clap::Args;
 use ken_types::Error;
 use ken_types::config::Config;
-use ken_types::error::JSON_ERRORS;
 use ken_types::places::Places;
 use serde::Serialize;
 use serde_json::json;
 
 use crate::config;
+use crate::external::{installed, output};
 use crate::globals::Globals;
 use crate::output::{Outcome, print_json, print_line};
 use crate::progress::Progress;
@@ -201,10 +201,7 @@ fn examine(places: &Places) -> Vec<Finding> {
 
 /// Runs a program of ken. Returns whether it succeeded, and all of its output. Returns `None` if it cannot be run.
 fn ask(program: &str, args: &[&std::ffi::OsStr]) -> Option<(bool, String)> {
-    let path = ken_tool::find_program(program)?;
-    let mut command = std::process::Command::new(path);
-    command.args(args).env(JSON_ERRORS.0, JSON_ERRORS.1).stdin(std::process::Stdio::null());
-    let output = command.output().ok()?;
+    let output = output(installed(program).ok()?.args(args)).ok()?;
     let mut text = String::from_utf8_lossy(&output.stdout).into_owned();
     text += &String::from_utf8_lossy(&output.stderr);
     Some((output.status.success(), text))
