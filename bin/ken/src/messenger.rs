@@ -5,7 +5,6 @@ use std::time::Duration;
 use clap::{Args, Subcommand};
 use ken_client::Gateway;
 use ken_types::Error;
-use ken_types::id::Mint;
 use ken_types::ops::messenger::{ConnectorSetWebhook, ListUpdates, MessengerUpdates, SetWebhook, UpdateRecord};
 use ken_types::ops::outbox::{ListMessages, MessageRecord, OutboxList};
 use ken_types::ops::{Nothing, Op};
@@ -175,8 +174,7 @@ pub(crate) fn run(globals: &Globals, messenger: &Messenger) -> Result<(), Error>
 }
 
 fn post(globals: &Globals, route: &str, body: &Value) -> Result<Value, Error> {
-    let key = Mint::fresh()?.ulid();
-    gateway::find(globals)?.post(&format!("{TARGET}/{route}"), &key, body)
+    gateway::find(globals)?.post(&format!("{TARGET}/{route}"), body)
 }
 
 fn status(gateway: &mut Gateway, format: &Format) -> Result<(), Error> {

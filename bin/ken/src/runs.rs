@@ -4,7 +4,6 @@ use clap::Args;
 use ken_client::chat::Identity;
 use ken_client::{Gateway, source_lines};
 use ken_types::Error;
-use ken_types::id::Mint;
 use ken_types::ops::ids::{FoundId, IdKind};
 use ken_types::uri::encode_segment;
 use serde_json::{Value, json};
@@ -198,7 +197,7 @@ pub(crate) fn cancel(globals: &Globals, args: &Cancel) -> Result<(), Error> {
     let cancelled = match found.kind {
         IdKind::Run => {
             let target = format!("/runs/{}/abort", encode_segment(&found.id));
-            let answer = gateway.post(&target, &Mint::fresh()?.ulid(), &json!({}))?;
+            let answer = gateway.post(&target, &json!({}))?;
             answer.get("aborted") == Some(&json!(true))
         }
         IdKind::Session => cancel_session(&mut gateway, &found.id, None)?,

@@ -5,7 +5,6 @@ use std::process;
 
 use clap::{Args, Subcommand};
 use ken_client::Gateway;
-use ken_types::id::Mint;
 use ken_types::ops::schedules::{
     Missed, Overlap, RunState, SCHEDULE_PROMPT_BYTES, Schedule as Record, ScheduleKind, ScheduleRun, Settings,
 };
@@ -232,8 +231,7 @@ fn each(several: &Slugs, mut act: impl FnMut(&str) -> Result<(), Error>) -> Resu
 }
 
 fn post_action(gateway: &mut Gateway, slug: &str, what: &str) -> Result<Value, Error> {
-    let key = Mint::fresh()?.ulid();
-    gateway.post(&format!("{}/{what}", target(slug)), &key, &json!({}))
+    gateway.post(&format!("{}/{what}", target(slug)), &json!({}))
 }
 
 /// Converts a field of a reply to a record.
@@ -374,12 +372,10 @@ fn add(gateway: &mut Gateway, new: &Add) -> Result<(), Error> {
         fields.extend(given);
         fields.extend(new.set.iter().cloned());
     }
-    let key = Mint::fresh()?.ulid();
-    let mut answer =
-        during("adding", || gateway.post(TARGET, &key, &body)).map_err(|error| match error.at.as_deref() {
-            Some("/slug") if error.code == Code::Conflict => error.hint("--replace overwrites it"),
-            _ => error,
-        })?;
+    let mut answer = during("adding", || gateway.post(TARGET, &body)).map_err(|error| match error.at.as_deref() {
+        Some("/slug") if error.code == Code::Conflict => error.hint("--replace overwrites it"),
+        _ => error,
+    })?;
     let record = answer.get_mut("schedule").map(Value::take).unwrap_or_default();
     if new.json { print_json(&record) } else { print_line(&time(record.get("nextFireAt").and_then(Value::as_i64))) }
 }

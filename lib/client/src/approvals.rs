@@ -3,7 +3,6 @@
 mod question;
 
 use ken_approval::Request;
-use ken_types::id::Mint;
 use ken_types::uri::encode_segment;
 use ken_types::{Error, hex};
 use nix::unistd::{User, geteuid};
@@ -104,6 +103,6 @@ impl Gateway {
             body["digest"] = digest.as_str().into();
         }
         let target = format!("/api/approvals/{}/decision", encode_segment(request));
-        self.post(&target, &Mint::fresh()?.ulid(), &body)
+        self.post(&target, &body)
     }
 }

@@ -228,7 +228,7 @@ impl Gateway {
         if prompt.attached {
             body.insert("attached".to_owned(), true.into());
         }
-        let body = self.post("/api/chat/events", &prompt.key()?, &Value::Object(body))?;
+        let body = self.post_with_key("/api/chat/events", &prompt.key()?, &Value::Object(body))?;
         Ok(Accepted { body })
     }
 
@@ -247,7 +247,7 @@ impl Gateway {
             body["model"] = model.as_str().into();
         }
         let target = format!("/agents/orchestrator/{}", encode_segment(&id));
-        let mut body = self.post(&target, &prompt.key()?, &body)?;
+        let mut body = self.post_with_key(&target, &prompt.key()?, &body)?;
         if let Value::Object(fields) = &mut body {
             fields.insert("session".to_owned(), json!({"id": id}));
         }
@@ -311,9 +311,7 @@ impl Gateway {
     }
 
     fn open(&mut self, target: &str, body: Map<String, Value>) -> Result<Session, Error> {
-        let key = Mint::fresh()?.ulid();
-        let answer = self.post(target, &key, &Value::Object(body))?;
-        session_of(&answer)
+        session_of(&self.post(target, &Value::Object(body))?)
     }
 
     /// Returns the newest sessions of one identity or of all, at most `limit` (1 to 100), without those that have neither
@@ -373,10 +371,9 @@ impl Gateway {
     /// As [`Gateway::call`].
     pub fn cancel(&mut self, identity: &Identity, session: &str, submission: Option<&str>) -> Result<bool, Error> {
         let target = format!("/api/chat/sessions/{}/cancel", encode_segment(session));
-        let key = Mint::fresh()?.ulid();
         let mut body = identity.fields();
         body.extend(submission.map(|id| ("submissionId".to_owned(), id.into())));
-        let answer = self.post(&target, &key, &Value::Object(body))?;
+        let answer = self.post(&target, &Value::Object(body))?;
         Ok(answer.get("cancelled") == Some(&json!(true)))
     }
 }

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
+use ken_types::id::Mint;
 use ken_types::{Code, Error, Outcome, json};
 use serde_json::Value;
 pub use ureq::http::Method;
@@ -152,13 +153,18 @@ impl Gateway {
         self.call(&Method::PATCH, target, &headers, body.to_string().as_bytes())?.json()
     }
 
-    /// Sends a POST request and returns the JSON of the response. `key` is its `Idempotency-Key`: a repetition with the
-    /// same key and body takes effect only once. The header `Prefer: respond-async` tells the gateway not to wait for
-    /// work that it starts.
+    /// Sends a POST request and returns the JSON of the response. The request has an `Idempotency-Key` of its own, so that it takes
+    /// effect only once, however often it is repeated.
     ///
     /// # Errors
     /// As [`Gateway::call`].
-    pub fn post(&mut self, target: &str, key: &str, body: &Value) -> Result<Value, Error> {
+    pub fn post(&mut self, target: &str, body: &Value) -> Result<Value, Error> {
+        self.post_with_key(target, &Mint::fresh()?.ulid(), body)
+    }
+
+    /// Sends a POST request with this `Idempotency-Key`. The header `Prefer: respond-async` tells the gateway not to wait for
+    /// work that it starts.
+    pub(crate) fn post_with_key(&mut self, target: &str, key: &str, body: &Value) -> Result<Value, Error> {
         let headers = [("content-type", "application/json"), ("prefer", "respond-async"), ("idempotency-key", key)];
         self.call(&Method::POST, target, &headers, body.to_string().as_bytes())?.json()
     }

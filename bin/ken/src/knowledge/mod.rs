@@ -7,7 +7,6 @@ use std::process::ExitCode;
 use clap::{Args, Subcommand, ValueEnum};
 use ken_client::Gateway;
 use ken_types::Error;
-use ken_types::id::Mint;
 use ken_types::ops::ids::IdKind;
 use ken_types::places::Places;
 use ken_types::uri::{encode_query, encode_segment};
@@ -158,8 +157,7 @@ pub(crate) fn run(globals: &Globals, knowledge: &Knowledge) -> Outcome {
 fn add(gateway: &mut Gateway, entry: &Add) -> Result<(), Error> {
     let content = words_or_stdin(&entry.content, MAX_CONTENT_BYTES, "CONTENT", "ken knowledge add TITLE CONTENT")?;
     let body = json!({"title": entry.title, "content": content, "tags": entry.tag});
-    let key = Mint::fresh()?.ulid();
-    let answer = during("adding", || gateway.post(TARGET, &key, &body))?;
+    let answer = during("adding", || gateway.post(TARGET, &body))?;
     print_line(answer.pointer("/record/id").and_then(Value::as_str).unwrap_or_default())
 }
 
