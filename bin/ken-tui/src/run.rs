@@ -185,7 +185,7 @@ impl App {
             Effect::Open(selector) => self.net.open(selector),
             Effect::Attach { epoch, session, offset } => self.net.attach(epoch, &session, offset),
             Effect::Page { epoch, session, before } => self.net.page(epoch, session, before),
-            Effect::Send(outgoing) => self.net.post(*outgoing),
+            Effect::Send { id, prompt } => self.net.post(id, *prompt),
             Effect::Cancel { session } => self.net.cancel(session),
             Effect::Sessions { after } => self.net.sessions(after),
             Effect::Approvals => self.net.approvals(),

@@ -38,6 +38,10 @@ pub(crate) struct Wanted {
     pub(crate) hint: &'static str,
 }
 
+/// A session: by its id, a piece of it, its name, or `last`. An archived one is named only by its whole id.
+pub(crate) const SESSION: Wanted =
+    Wanted { kinds: &[IdKind::Session], last: &[IdKind::Session], name: "session", hint: "`ken sessions` lists them" };
+
 impl Wanted {
     /// Returns what a word means, according to the gateway.
     pub(crate) fn find(&self, gateway: &mut Gateway, word: &str) -> Result<FoundId, Error> {

@@ -28,7 +28,6 @@ mod logs;
 mod mcp;
 mod messenger;
 mod models;
-mod named_session;
 mod needed;
 mod open;
 mod operations;

@@ -1,19 +1,19 @@
 //! `ken runs`, `ken show` and `ken cancel`.
 
 use clap::Args;
-use ken_client::chat::Identity;
 use ken_client::{Gateway, source_lines};
 use ken_types::Error;
 use ken_types::ops::ids::{FoundId, IdKind};
+use ken_types::ops::store::Scope;
 use ken_types::uri::encode_segment;
 use serde_json::{Value, json};
 
 use crate::gateway;
 use crate::globals::Globals;
-use crate::ids::{LAST, Wanted, field, items};
+use crate::ids::{LAST, SESSION, Wanted, field, items};
 use crate::output::{print_json, print_line, print_list};
 use crate::progress::during;
-use crate::{approvals, knowledge, named_session, turn};
+use crate::{approvals, knowledge, turn};
 
 /// The maximum number of exchanges that are shown of a session.
 const MAX_EXCHANGES: u32 = 100;
@@ -110,10 +110,7 @@ fn show_found(globals: &Globals, gateway: &mut Gateway, found: &FoundId, as_json
         IdKind::Turn => turn::show(globals, gateway, found, as_json),
         IdKind::Run => show_fields(&gateway.get(&format!("/runs/{}?meta", encode_segment(id)))?, as_json),
         IdKind::Knowledge => knowledge::show(gateway, id, as_json),
-        IdKind::Session => {
-            let session = named_session::find(gateway, None, id)?;
-            show_session(gateway, &session, as_json)
-        }
+        IdKind::Session => show_session(gateway, found, as_json),
         IdKind::Approval => approvals::show(globals, gateway, id, as_json),
         IdKind::ScheduleRun => {
             let slug = label.as_deref().unwrap_or_default();
@@ -156,9 +153,8 @@ fn show_fields(record: &Value, as_json: bool) -> Result<(), Error> {
 }
 
 /// Prints a conversation: each prompt after `> `, each answer unchanged, and the id of the turn.
-fn show_session(gateway: &mut Gateway, session: &Value, as_json: bool) -> Result<(), Error> {
-    let identity = Identity::of(session).ok_or_else(|| Error::internal("the session has no owner"))?;
-    let page = gateway.transcript(&identity, field(session, "sessionId"), MAX_EXCHANGES, None)?;
+fn show_session(gateway: &mut Gateway, session: &FoundId, as_json: bool) -> Result<(), Error> {
+    let page = gateway.transcript(owner(session)?, &session.id, MAX_EXCHANGES, None)?;
     let exchanges = items(&page, "exchanges");
     if as_json {
         return exchanges.iter().try_for_each(print_json);
@@ -200,8 +196,11 @@ pub(crate) fn cancel(globals: &Globals, args: &Cancel) -> Result<(), Error> {
             let answer = gateway.post(&target, &json!({}))?;
             answer.get("aborted") == Some(&json!(true))
         }
-        IdKind::Session => cancel_session(&mut gateway, &found.id, None)?,
-        _ => cancel_session(&mut gateway, found.session_id.as_deref().unwrap_or_default(), Some(&found.id))?,
+        IdKind::Session => gateway.cancel(owner(&found)?, &found.id, None)?,
+        _ => {
+            let session = SESSION.find(&mut gateway, found.session_id.as_deref().unwrap_or_default())?;
+            gateway.cancel(owner(&session)?, &session.id, Some(&found.id))?
+        }
     };
     if !cancelled {
         return Err(Error::conflict(format!("nothing runs in {}", found.id)));
@@ -209,9 +208,6 @@ pub(crate) fn cancel(globals: &Globals, args: &Cancel) -> Result<(), Error> {
     print_line(&format!("{} cancelled", found.id))
 }
 
-/// Cancels the running turn of a session, or only this one. Returns whether there was one.
-fn cancel_session(gateway: &mut Gateway, session: &str, turn: Option<&str>) -> Result<bool, Error> {
-    let record = named_session::find(gateway, None, session)?;
-    let identity = Identity::of(&record).ok_or_else(|| Error::internal("the session has no owner"))?;
-    gateway.cancel(&identity, session, turn)
+fn owner(session: &FoundId) -> Result<&Scope, Error> {
+    session.scope.as_ref().ok_or_else(|| Error::internal("the session has no owner"))
 }

@@ -17,8 +17,8 @@ use serde_json::{Value, json};
 use crate::external::{cannot_run, installed, printed};
 use crate::gateway;
 use crate::globals::Globals;
+use crate::ids::SESSION;
 use crate::input::words_or_stdin;
-use crate::named_session;
 use crate::output::{print_json, print_line, print_list, print_note, print_table};
 use crate::progress::during;
 
@@ -358,14 +358,14 @@ fn add(gateway: &mut Gateway, new: &Add) -> Result<(), Error> {
     if prompt.len() > SCHEDULE_PROMPT_BYTES {
         return Err(Error::invalid("/prompt", format!("prompt has more than {SCHEDULE_PROMPT_BYTES} bytes")));
     }
-    let deliver_to = new.deliver_to.as_ref().map(|word| named_session::find(gateway, None, word)).transpose()?;
+    let deliver_to = new.deliver_to.as_ref().map(|word| SESSION.find(gateway, word)).transpose()?;
     let mut body = json!({"slug": slug, "kind": kind, "schedule": schedule, "prompt": prompt});
     if let Some(fields) = body.as_object_mut() {
         let optional = [
             ("tz", new.tz.as_ref().map(|zone| json!(zone))),
             ("missed", new.missed.map(|policy| json!(policy))),
             ("overlap", new.overlap.map(|policy| json!(policy))),
-            ("deliverTo", deliver_to.map(|session| json!({"session": session.get("sessionId")}))),
+            ("deliverTo", deliver_to.map(|session| json!({"session": session.id}))),
             ("replace", new.replace.then_some(json!(true))),
         ];
         let given = optional.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?)));

@@ -11,8 +11,7 @@ use ken_types::{Code, Error};
 use serde_json::{Value, json};
 
 use crate::globals::Globals;
-use crate::ids::field;
-use crate::named_session::find;
+use crate::ids::{SESSION, field};
 use crate::output::{Outcome, print_json, print_line, print_list, print_note, print_text};
 use crate::progress::during;
 use crate::{eval, gateway, typed, undo};
@@ -126,7 +125,7 @@ pub(crate) fn run(globals: &Globals, args: &Sessions) -> Outcome {
 
 fn list(gateway: &mut Gateway, args: &List) -> Result<(), Error> {
     let chosen = Chosen { archived: args.archived, scheduled: args.all };
-    let sessions = during("waiting for the gateway", || gateway.sessions(None, chosen, args.limit))?;
+    let sessions = during("waiting for the gateway", || gateway.sessions(chosen, args.limit))?;
     print_list(&sessions, args.json, ["SESSION", "UPDATED", "NAME", "TITLE"], row)
 }
 
@@ -170,9 +169,7 @@ fn confirmed(found: &[Found]) -> Result<bool, Error> {
         let error = Error::invalid("--yes", "nobody is there to ask whether to delete it for good");
         return Err(error.hint("add --yes"));
     }
-    for Found { id, record } in found {
-        let title = record.as_ref().map(|record| ["displayName", "title"].map(|name| field(record, name)));
-        let title = title.into_iter().flatten().find(|title| !title.is_empty()).unwrap_or_default();
+    for Found { id, title } in found {
         print_note(&format!("{id}  {title}"));
     }
     let what = if found.len() == 1 { "this session" } else { "these sessions" };
@@ -188,18 +185,18 @@ fn remove_files(places: &Places, session: &str) -> Result<(), Error> {
     undo::remove_session(places, session)
 }
 
-/// A session that a person names. The record is absent if the session has been deleted.
+/// A session that a person names. The title is empty if the session has been deleted.
 struct Found {
     id: String,
-    record: Option<Value>,
+    title: String,
 }
 
 fn named(gateway: &mut Gateway, word: &str) -> Result<Found, Error> {
-    match find(gateway, None, word) {
-        Ok(record) => Ok(Found { id: field(&record, "sessionId").to_owned(), record: Some(record) }),
+    match SESSION.find(gateway, word) {
+        Ok(found) => Ok(Found { id: found.id, title: found.label.unwrap_or_default() }),
         // Only the gateway knows whether this is one whose deletion was interrupted.
         Err(error) if error.code == Code::NotFound && ORIGINS.iter().any(|origin| word.starts_with(origin)) => {
-            Ok(Found { id: word.to_owned(), record: None })
+            Ok(Found { id: word.to_owned(), title: String::new() })
         }
         Err(error) => Err(error),
     }

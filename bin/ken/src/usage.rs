@@ -11,8 +11,7 @@ use ken_types::{Code, Error};
 use serde_json::{Value, json};
 
 use crate::client::{ask, call};
-use crate::ids::{LAST, Wanted, field, items};
-use crate::named_session::SESSION;
+use crate::ids::{LAST, SESSION, Wanted, field, items};
 use crate::output::{one_line, print_json, print_line, print_note, print_table};
 
 const STORE: &str = "store";

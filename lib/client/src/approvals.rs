@@ -9,7 +9,7 @@ use nix::unistd::{User, geteuid};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
-use crate::chat::Identity;
+use crate::chat::{local, query};
 use crate::gateway::{Gateway, Method};
 
 pub use question::{Asking, Questions};
@@ -39,12 +39,12 @@ pub fn user() -> String {
 }
 
 impl Gateway {
-    /// Returns the pending requests of an identity, oldest first.
+    /// Returns the pending requests of the person at the terminal, oldest first.
     ///
     /// # Errors
     /// As [`Gateway::call`].
-    pub fn pending_approvals(&mut self, identity: &Identity) -> Result<Vec<Value>, Error> {
-        let target = format!("/api/approvals/pending?{}", identity.query_of_scope());
+    pub fn pending_approvals(&mut self) -> Result<Vec<Value>, Error> {
+        let target = format!("/api/approvals/pending?{}", query(&local()));
         match self.get(&target)? {
             Value::Array(records) => Ok(records),
             _ => Err(Error::internal("the gateway's answer is no list of approvals")),

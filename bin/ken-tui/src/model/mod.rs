@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use ken_approval::Kind::{Fact, Risk};
 use ken_approval::Request;
-use ken_client::chat::Session;
+use ken_client::chat::{Prompt, Session};
 use ken_client::piped::fence_for;
 use ken_types::id::Mint;
 use ken_types::{Code, Error};
@@ -23,7 +23,7 @@ use ratatui::style::Style;
 use ratatui_textarea::{CursorMove, TextArea, WrapMode};
 use serde_json::Value;
 
-use crate::message::{Attachment, Content, Effect, Message, Outgoing, Preflight, SILENCE_TIMEOUT, Selector};
+use crate::message::{Attachment, Content, Effect, Message, Preflight, SILENCE_TIMEOUT, Selector};
 use approval::Dialog;
 use block::{Block, Kind, one_line};
 use completion::Completion;
@@ -484,14 +484,15 @@ impl Model {
             Content::Image(image) => Some(image.clone()),
             Content::Text(_) => None,
         });
-        self.effects.push(Effect::Send(Box::new(Outgoing {
-            id,
-            key,
-            session: session.clone(),
+        let prompt = Prompt {
             text: full_text(&draft),
+            session: Some(session.clone()),
             images: images.collect(),
             workflow: workflow.map(str::to_owned),
-        })));
+            key: Some(key),
+            ..Prompt::default()
+        };
+        self.effects.push(Effect::Send { id, prompt: Box::new(prompt) });
         self.in_flight.push(InFlight { id, session, draft, is_command });
     }
 
@@ -583,20 +584,14 @@ impl Model {
     }
 
     fn command_done(&mut self, command: u64, body: &Value) {
-        let text = |pointer: &str| body.pointer(pointer).and_then(Value::as_str).map(str::to_owned);
-        if let Some(id) = text("/session/id") {
-            let name = text("/session/title");
+        if let Some(named) = Session::of(body) {
             match &mut self.session {
-                Some(session) if session.id == id => session.name = name.or_else(|| session.name.take()),
-                _ => {
-                    let created = body.pointer("/session/created") == Some(&Value::Bool(true));
-                    let workspace = text("/session/workspace");
-                    self.opened(Session { id, name, created, workspace }, Some(command));
-                }
+                Some(session) if session.id == named.id => session.name = named.name.or_else(|| session.name.take()),
+                _ => self.opened(named, Some(command)),
             }
         }
-        if let Some(text) = text("/result/text") {
-            self.note(&text);
+        if let Some(text) = body.pointer("/result/text").and_then(Value::as_str) {
+            self.note(text);
         }
     }
 

@@ -77,7 +77,7 @@ impl Client {
         self.type_text(text);
         self.key(Key::Enter);
         let sent = self.effects.iter().rev().find_map(|effect| match effect {
-            Effect::Send(outgoing) => Some(outgoing.id),
+            Effect::Send { id, .. } => Some(*id),
             _ => None,
         });
         let answer = json!({"submissionId": submission,
@@ -114,7 +114,7 @@ impl Client {
 
     fn sends(&self) -> Vec<&str> {
         let sent = self.effects.iter().filter_map(|effect| match effect {
-            Effect::Send(outgoing) => Some(outgoing.text.as_str()),
+            Effect::Send { prompt, .. } => Some(prompt.text.as_str()),
             _ => None,
         });
         sent.collect()
@@ -272,7 +272,7 @@ fn the_wheel_moves_in_a_list_and_the_search_says_what_it_does_not_find() {
     client.update(Message::Wheel(2));
     client.key(Key::Enter);
     assert!(
-        matches!(client.effects.last(), Some(Effect::Send(outgoing)) if outgoing.text == "/new"),
+        matches!(client.effects.last(), Some(Effect::Send { prompt, .. }) if prompt.text == "/new"),
         "the third command: {:?}",
         client.effects.last()
     );
@@ -318,8 +318,8 @@ fn commands_and_messages_that_are_typed_before_the_session_is_there_go_to_it_in_
     client.update(Message::Opened(Ok(session("one"))));
     let sent = |client: &Client| {
         let sent = client.effects.iter().filter_map(|effect| match effect {
-            Effect::Send(outgoing) if outgoing.workflow.is_none() => {
-                Some((outgoing.id, format!("{}: {}", outgoing.session, outgoing.text)))
+            Effect::Send { id, prompt } if prompt.workflow.is_none() => {
+                Some((*id, format!("{}: {}", prompt.session.as_ref().unwrap(), prompt.text)))
             }
             _ => None,
         });
@@ -336,7 +336,7 @@ fn commands_and_messages_that_are_typed_before_the_session_is_there_go_to_it_in_
         .effects
         .iter()
         .filter_map(|effect| match effect {
-            Effect::Send(outgoing) if outgoing.workflow.is_some() => Some(outgoing.id),
+            Effect::Send { id, prompt } if prompt.workflow.is_some() => Some(*id),
             _ => None,
         })
         .collect();
@@ -692,7 +692,8 @@ fn a_session_that_is_deleted_makes_room_for_a_new_one() {
     assert!(!lines.contains("tests pass") && !lines.contains("queued"), "{lines}");
     client.type_text("after");
     client.key(Key::Enter);
-    let is_sent = |effect: &Effect| matches!(effect, Effect::Send(sent) if sent.session == "tui-new");
+    let is_sent =
+        |effect: &Effect| matches!(effect, Effect::Send { prompt, .. } if prompt.session.as_deref() == Some("tui-new"));
     assert_eq!(client.count(is_sent), 1);
 }
 

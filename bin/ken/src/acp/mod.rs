@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use clap::Args;
 use ken_client::Gateway;
-use ken_client::chat::{Identity, Prompt};
+use ken_client::chat::Prompt;
 use ken_trusted::Folders;
 use ken_types::Error;
 use ken_types::places::Places;
@@ -106,7 +106,7 @@ impl Agent {
 
     fn new_session(&self, params: &Value) -> Result<Value, Error> {
         let folder = self.workspace(params)?;
-        let session = self.gateway.clone().create_session(&Identity::local(), Some(&folder))?;
+        let session = self.gateway.clone().create_session(Some(&folder))?;
         Ok(json!({"sessionId": session.id}))
     }
 
@@ -139,7 +139,7 @@ impl Agent {
     fn load(&self, params: &Value) -> Result<Value, Error> {
         let folder = self.workspace(params)?;
         let mut gateway = self.gateway.clone();
-        let session = gateway.existing_session(&Identity::local(), session_id(params)?)?;
+        let session = gateway.existing_session(session_id(params)?)?;
         if session.workspace.as_deref().is_some_and(|own| Path::new(own) != folder) {
             let own = session.workspace.unwrap_or_default();
             return Err(Error::invalid("/cwd", format!("the session works in {own}, not in {}", folder.display())));
@@ -185,10 +185,11 @@ impl Agent {
     fn turn(&self, session: &str, content: prompt::Content, stops: &AtomicBool) -> Result<&'static str, Error> {
         let mut gateway = self.gateway.clone();
         let prompt = Prompt {
+            text: content.text,
             session: Some(session.to_owned()),
             images: content.images,
             attached: content.attached,
-            ..Prompt::new(Identity::local(), &content.text)
+            ..Prompt::default()
         };
         let accepted = gateway.chat(&prompt)?;
         let Some(turn) = accepted.turn() else {

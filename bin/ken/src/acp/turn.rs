@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use ken_approval::Request;
 use ken_client::approvals::{Decision, user};
-use ken_client::chat::{Identity, Turn, failure};
+use ken_client::chat::{Turn, failure, local};
 use ken_client::{Gateway, LiveText};
 use ken_types::{Code, Error};
 use serde_json::{Value, json};
@@ -41,7 +41,7 @@ impl<'a> TurnUpdates<'a> {
         while let Some(batch) = events.next(Some(TICK))? {
             if self.stops.swap(false, Ordering::Relaxed) {
                 is_cancelled = true;
-                self.gateway.cancel(&Identity::local(), self.session, Some(&self.turn.submission))?;
+                self.gateway.cancel(&local(), self.session, Some(&self.turn.submission))?;
             }
             self.take_answers(&mut questions)?;
             for event in batch.iter().filter(|event| field(event, "submissionId") == self.turn.submission) {

@@ -4,7 +4,7 @@ use std::io::IsTerminal;
 use std::time::{Duration, Instant};
 
 use ken_client::approvals::Questions;
-use ken_client::chat::{Identity, Turn, failure};
+use ken_client::chat::{Turn, failure, local};
 use ken_client::interrupt::Interrupt;
 use ken_client::{Gateway, progress_line};
 use ken_types::Error;
@@ -52,7 +52,7 @@ impl<'a> TurnFollower<'a> {
         while let Some(batch) = events.next(Some(self.questions.tick(GLANCE)))? {
             if self.interrupt.take() {
                 let session = self.reply.session.as_deref().unwrap_or_default();
-                gateway.clone().cancel(&Identity::local(), session, Some(&self.turn.submission))?;
+                gateway.clone().cancel(&local(), session, Some(&self.turn.submission))?;
             }
             self.questions.read_line()?;
             let own_events: Vec<Value> = batch.into_iter().filter(|event| self.is_of_turn(event)).collect();
