@@ -52,9 +52,6 @@ pub(crate) fn show(places: &Places, args: &ConfigShow) -> Result<(), Error> {
     if let Some(section) = &args.section {
         check_section(&settings, section)?;
     }
-    let secrets = secret_lines(&places.secrets());
-    let file = places.secrets();
-    let secrets = secrets.iter().map(|(name, _, line)| (name, format!("{}:{line}", file.display())));
     let is_meant = |section: &str| {
         args.section.as_deref().is_none_or(|meant| section == meant || section.starts_with(&format!("{meant}.")))
     };
@@ -74,7 +71,9 @@ pub(crate) fn show(places: &Places, args: &ConfigShow) -> Result<(), Error> {
             print_line("")?;
         }
     }
-    for (name, from) in secrets.filter(|_| args.section.is_none()) {
+    let file = places.secrets();
+    for (name, _, line) in secret_lines(&file).iter().filter(|_| args.section.is_none()) {
+        let from = format!("{}:{line}", file.display());
         if args.json {
             print_json(&json!({"key": format!("secrets.{name}"), "value": MASK, "from": from}))?
         } else {
@@ -133,6 +132,15 @@ fn effective_settings(path: &Path) -> Result<Settings, Error> {
     let builtin = own.get("kend").and_then(|kend| kend.get("builtin_parts")).and_then(Value::as_bool);
     if builtin == Some(false) {
         all.retain(|section, _| !section.starts_with("part."));
+    }
+    // The walls of a built-in part fit the program of ken; kend does not give them to another one in its place.
+    for (part, keys) in own.get("part").and_then(Value::as_table).into_iter().flatten() {
+        let command = keys.get("command").and_then(Value::as_array);
+        if command.is_some_and(|words| !words.is_empty())
+            && let Some(builtin) = all.get_mut(&format!("part.{part}"))
+        {
+            builtin.remove("walls");
+        }
     }
     let line = |keys: &[&str]| match line_of(&text, keys) {
         Some(line) => format!("{}:{line}", path.display()),
@@ -265,6 +273,9 @@ mod tests {
         assert_eq!(env.to_string(), "[\"X_TOKEN=***\", \"Y=1\"]");
         let config = effective_config(&path).unwrap();
         assert_eq!((config.gateway.port, config.part["store"].nofile), (4000, 4096));
+        assert!(settings["part.store"].contains_key("walls"));
+        std::fs::write(&path, "[part.store]\ncommand = [\"my-store\"]\n").unwrap();
+        assert!(!effective_settings(&path).unwrap()["part.store"].contains_key("walls"));
         std::fs::write(&path, "[kend]\nbuiltin_parts = false\n").unwrap();
         assert!(!effective_settings(&path).unwrap().contains_key("part.store"));
         std::fs::write(&path, "[kend\n").unwrap();
