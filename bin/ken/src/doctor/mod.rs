@@ -17,19 +17,23 @@ use std::io;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::Args;
 use ken_types::Error;
 use ken_types::config::Config;
+use ken_types::ops::Op;
 use ken_types::places::Places;
 use serde::Serialize;
 use serde_json::json;
 
-use crate::config;
 use crate::external::{installed, output};
 use crate::globals::Globals;
 use crate::output::{Outcome, print_json, print_line};
 use crate::progress::Progress;
+use crate::{client, config};
+
+const CALL_TIMEOUT: Duration = Duration::from_secs(5);
 
 #[derive(Debug, Args)]
 pub(crate) struct Doctor {
@@ -103,18 +107,26 @@ struct Findings(Vec<Finding>);
 
 impl Findings {
     fn error(&mut self, id: &'static str, place: impl ToString, why: impl Into<String>, fix: impl Into<String>) {
-        self.add(id, Severity::Error, place.to_string(), why.into(), fix.into());
+        self.add(id, Severity::Error, place, why, fix);
     }
 
     fn warning(&mut self, id: &'static str, place: impl ToString, why: impl Into<String>, fix: impl Into<String>) {
-        self.add(id, Severity::Warning, place.to_string(), why.into(), fix.into());
+        self.add(id, Severity::Warning, place, why, fix);
     }
 
     fn note(&mut self, id: &'static str, place: impl ToString, why: impl Into<String>, fix: impl Into<String>) {
-        self.add(id, Severity::Note, place.to_string(), why.into(), fix.into());
+        self.add(id, Severity::Note, place, why, fix);
     }
 
-    fn add(&mut self, id: &'static str, severity: Severity, place: String, why: String, fix: String) {
+    fn add(
+        &mut self,
+        id: &'static str,
+        severity: Severity,
+        place: impl ToString,
+        why: impl Into<String>,
+        fix: impl Into<String>,
+    ) {
+        let (place, why, fix) = (place.to_string(), why.into(), fix.into());
         self.0.push(Finding { id, severity, place, why, fix, repair: None });
     }
 
@@ -197,6 +209,11 @@ fn examine(places: &Places) -> Vec<Finding> {
     data::check_retention(places, config.retention, &mut findings);
     data::check_backups(places, &mut findings);
     findings.0
+}
+
+/// Calls a part. One that does not answer is reported by another check.
+fn call<O: Op>(places: &Places, part: &str, args: &O::Args) -> Option<O::Reply> {
+    client::call::<O>(places, part, args, Some(CALL_TIMEOUT)).ok()
 }
 
 /// Runs a program of ken. Returns whether it succeeded, and all of its output. Returns `None` if it cannot be run.
