@@ -1,6 +1,6 @@
 //! `ken call PART OP [key=value …]`: calls any operation of any part.
 
-use std::io::{IsTerminal, Read};
+use std::io::IsTerminal;
 use std::time::Duration;
 
 use clap::Args;
@@ -16,6 +16,7 @@ use crate::client;
 use crate::duration::duration;
 use crate::gateway::status;
 use crate::ids::items;
+use crate::input::stdin_text;
 use crate::operations::describe;
 use crate::output::{print_json, print_text};
 
@@ -100,16 +101,10 @@ fn value(text: &str) -> Value {
 }
 
 fn read_input() -> Result<Value, Error> {
-    let input = std::io::stdin();
-    if input.is_terminal() {
+    if std::io::stdin().is_terminal() {
         return Err(Error::invalid("-", "standard input is a terminal; a JSON object is expected there"));
     }
-    let mut bytes = Vec::new();
-    input
-        .take(WIRE_LINE_BYTES as u64)
-        .read_to_end(&mut bytes)
-        .map_err(|error| Error::invalid("-", format!("standard input: {error}")))?;
-    match json::parse(&bytes, json::MAX_DEPTH)? {
+    match json::parse(stdin_text(WIRE_LINE_BYTES as u64)?.as_bytes(), json::MAX_DEPTH)? {
         Value::Object(args) => Ok(Value::Object(args)),
         _ => Err(Error::invalid("-", "standard input is not a JSON object")),
     }
