@@ -21,29 +21,18 @@ const TICK: Duration = Duration::from_secs(1);
 const GLANCE: Duration = Duration::from_millis(200);
 
 pub(super) struct TurnFollower<'a> {
-    turn: &'a Turn,
+    pub(super) turn: &'a Turn,
     /// The approvals that the turn waits for.
-    questions: Questions,
-    presenter: &'a mut Presenter,
+    pub(super) questions: Questions,
+    pub(super) presenter: &'a mut Presenter,
     /// Stop with an error when no event has arrived for this long.
-    timeout: Duration,
-    last_event_at: Instant,
-    interrupt: &'a Interrupt,
-    reply: Reply,
+    pub(super) timeout: Duration,
+    pub(super) last_event_at: Instant,
+    pub(super) interrupt: &'a Interrupt,
+    pub(super) reply: Reply,
 }
 
-impl<'a> TurnFollower<'a> {
-    pub(super) fn new(
-        turn: &'a Turn,
-        questions: Questions,
-        presenter: &'a mut Presenter,
-        timeout: Duration,
-        interrupt: &'a Interrupt,
-        reply: Reply,
-    ) -> TurnFollower<'a> {
-        TurnFollower { turn, questions, presenter, timeout, last_event_at: Instant::now(), interrupt, reply }
-    }
-
+impl TurnFollower<'_> {
     /// Reads events from the offset at which the turn was accepted until the turn ends. Ctrl+C cancels the turn in its
     /// session.
     pub(super) fn read_to_end(mut self, gateway: &Gateway, needed: &NeededParts) -> Result<Reply, Error> {

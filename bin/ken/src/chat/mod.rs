@@ -201,9 +201,16 @@ impl ChatRun<'_> {
         let Some(turn) = accepted.turn() else {
             return Ok(reply);
         };
-        let questions =
-            Questions::new(self.gateway.clone(), Asking::of_standard_streams(), self.ken.clone(), print_on_stderr);
-        let follower = TurnFollower::new(&turn, questions, presenter, self.chat.wait, &self.interrupt, reply);
+        let (gateway, ken) = (self.gateway.clone(), self.ken.clone());
+        let follower = TurnFollower {
+            turn: &turn,
+            questions: Questions::new(gateway, Asking::of_standard_streams(), ken, print_on_stderr),
+            presenter,
+            timeout: self.chat.wait,
+            last_event_at: Instant::now(),
+            interrupt: &self.interrupt,
+            reply,
+        };
         self.interrupt.turn_begins();
         let reply = follower.read_to_end(self.gateway, self.needed);
         self.interrupt.turn_ends();
