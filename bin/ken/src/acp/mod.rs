@@ -22,6 +22,7 @@ use serde_json::{Value, json};
 
 use crate::gateway;
 use crate::globals::Globals;
+use crate::ids::{field, items};
 use peer::{INVALID_REQUEST, METHOD_NOT_FOUND, Message, Peer};
 use turn::TurnUpdates;
 
@@ -112,17 +113,19 @@ impl Agent {
 
     /// Checks the folder and the servers that an editor names for a session.
     fn workspace(&self, params: &Value) -> Result<PathBuf, Error> {
-        let servers = params.get("mcpServers").and_then(Value::as_array).into_iter().flatten();
-        let names = servers.map(|server| server.get("name").and_then(Value::as_str).unwrap_or("?"));
-        let names: Vec<&str> = names.collect();
+        let servers = items(params, "mcpServers").iter();
+        let names: Vec<&str> =
+            servers.map(|server| server.get("name").and_then(Value::as_str).unwrap_or("?")).collect();
         if let Some(first) = names.first() {
             let message = format!("MCP servers of the editor are not used: {}", names.join(", "));
             let hint =
                 format!("`{0} mcp add` installs one in ken, and `{0} accept {first}` lets agents use it", self.ken);
             return Err(Error::invalid("/mcpServers", message).hint(hint));
         }
-        let cwd = params.get("cwd").and_then(Value::as_str).map(Path::new).filter(|cwd| cwd.is_absolute());
-        let cwd = cwd.ok_or_else(|| Error::invalid("/cwd", "cwd is not an absolute path"))?;
+        let cwd = Path::new(field(params, "cwd"));
+        if !cwd.is_absolute() {
+            return Err(Error::invalid("/cwd", "cwd is not an absolute path"));
+        }
         let Some(places) = &self.places else { return Ok(cwd.to_owned()) };
         let unusable = |error| Error::invalid("/cwd", format!("{} cannot be used: {error}", cwd.display()));
         let path = cwd.canonicalize().map_err(unusable)?;
@@ -146,30 +149,22 @@ impl Agent {
         }
         let target = format!("/api/chat/sessions/{}/export?format=json", encode_segment(&session.id));
         let whole = gateway.get(&target)?;
-        for exchange in whole.get("exchanges").and_then(Value::as_array).into_iter().flatten() {
-            self.replay(&session.id, "user_message_chunk", exchange.pointer("/prompt/text"));
-            let activities = exchange.get("activities").and_then(Value::as_array).into_iter().flatten();
+        let tell = |kind: &str, text: &str| self.peer.chunk(&session.id, kind, text);
+        for exchange in items(&whole, "exchanges") {
+            let text = |pointer: &str| exchange.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
+            tell("user_message_chunk", text("/prompt/text"));
             // A task is an activity of its own, beside the call that has begun it.
-            for activity in activities.filter(|activity| activity["kind"] != "tool" || activity["name"] != "task") {
-                match activity.get("kind").and_then(Value::as_str) {
-                    Some("thinking") => self.replay(&session.id, "agent_thought_chunk", activity.get("preview")),
-                    Some("tool" | "task" | "approval") => self.update(&session.id, &turn::past_call(activity)),
+            let is_shown = |activity: &&Value| activity["kind"] != "tool" || activity["name"] != "task";
+            for activity in items(exchange, "activities").iter().filter(is_shown) {
+                match field(activity, "kind") {
+                    "thinking" => tell("agent_thought_chunk", field(activity, "preview")),
+                    "tool" | "task" | "approval" => self.peer.update(&session.id, &turn::past_call(activity)),
                     _ => {}
                 }
             }
-            self.replay(&session.id, "agent_message_chunk", exchange.pointer("/assistant/text"));
+            tell("agent_message_chunk", text("/assistant/text"));
         }
         Ok(json!({}))
-    }
-
-    fn replay(&self, session: &str, kind: &str, text: Option<&Value>) {
-        if let Some(text) = text.and_then(Value::as_str) {
-            self.update(session, &json!({"sessionUpdate": kind, "content": {"type": "text", "text": text}}));
-        }
-    }
-
-    fn update(&self, session: &str, update: &Value) {
-        self.peer.notify("session/update", &json!({"sessionId": session, "update": update}));
     }
 
     fn prompt(&self, params: &Value) -> Result<Value, Error> {
@@ -193,7 +188,7 @@ impl Agent {
         };
         let accepted = gateway.chat(&prompt)?;
         let Some(turn) = accepted.turn() else {
-            self.replay(session, "agent_message_chunk", accepted.result().map(Value::from).as_ref());
+            self.peer.chunk(session, "agent_message_chunk", &accepted.result().unwrap_or_default());
             return Ok("end_turn");
         };
         TurnUpdates { peer: &self.peer, gateway, session, turn: &turn, stops }.follow()
@@ -222,8 +217,10 @@ impl Agent {
 }
 
 fn session_id(params: &Value) -> Result<&str, Error> {
-    let id = params.get("sessionId").and_then(Value::as_str).filter(|id| !id.is_empty());
-    id.ok_or_else(|| Error::invalid("/sessionId", "sessionId is missing"))
+    match field(params, "sessionId") {
+        "" => Err(Error::invalid("/sessionId", "sessionId is missing")),
+        id => Ok(id),
+    }
 }
 
 /// An editor of another version gets this one, and decides itself whether it goes on.

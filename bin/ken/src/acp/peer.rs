@@ -61,8 +61,17 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Peer {
-    pub(super) fn notify(&self, method: &str, params: &Value) {
-        self.write(&json!({"jsonrpc": "2.0", "method": method, "params": params}));
+    /// Tells what has happened in a session.
+    pub(super) fn update(&self, session: &str, update: &Value) {
+        let params = json!({"sessionId": session, "update": update});
+        self.write(&json!({"jsonrpc": "2.0", "method": "session/update", "params": params}));
+    }
+
+    /// Tells a piece of text of a session.
+    pub(super) fn chunk(&self, session: &str, kind: &str, text: &str) {
+        if !text.is_empty() {
+            self.update(session, &json!({"sessionUpdate": kind, "content": {"type": "text", "text": text}}));
+        }
     }
 
     pub(super) fn reply(&self, id: &Value, result: &Value) {
