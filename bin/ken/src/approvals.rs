@@ -17,12 +17,7 @@ use crate::progress::during;
 
 const PENDING: &str = "/api/approvals/pending";
 const ALL: &str = "/api/approvals?limit=100";
-const REQUEST: Wanted = Wanted {
-    kinds: &[IdKind::Approval],
-    last: &[IdKind::Approval],
-    name: "request",
-    hint: "`ken approvals --all` lists them",
-};
+const REQUEST: Wanted = Wanted::of(&[IdKind::Approval], "request", "`ken approvals --all` lists them");
 const PENDING_REQUEST: Wanted = Wanted { name: "pending request", hint: "`ken approvals` lists them", ..REQUEST };
 
 #[derive(Debug, Args)]

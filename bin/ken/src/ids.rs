@@ -38,9 +38,15 @@ pub(crate) struct Wanted {
     pub(crate) hint: &'static str,
 }
 
+impl Wanted {
+    /// One kind of thing.
+    pub(crate) const fn of(kinds: &'static [IdKind], name: &'static str, hint: &'static str) -> Wanted {
+        Wanted { kinds, last: kinds, name, hint }
+    }
+}
+
 /// A session: by its id, a piece of it, its name, or `last`. An archived one is named only by its whole id.
-pub(crate) const SESSION: Wanted =
-    Wanted { kinds: &[IdKind::Session], last: &[IdKind::Session], name: "session", hint: "`ken sessions` lists them" };
+pub(crate) const SESSION: Wanted = Wanted::of(&[IdKind::Session], "session", "`ken sessions` lists them");
 
 impl Wanted {
     /// Returns what a word means, according to the gateway.
@@ -138,8 +144,7 @@ mod tests {
     use super::*;
     use ken_types::Code;
 
-    const RUNS: Wanted =
-        Wanted { kinds: &[IdKind::Run], last: &[IdKind::Run], name: "run", hint: "`ken runs` lists them" };
+    const RUNS: Wanted = Wanted::of(&[IdKind::Run], "run", "`ken runs` lists them");
 
     fn run(id: &str) -> FoundId {
         let at = Timestamp::from_millis(0);

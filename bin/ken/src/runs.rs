@@ -91,12 +91,7 @@ const CANCELLED: Wanted = Wanted {
     name: "session, turn or run",
     hint: "`ken sessions` and `ken runs` list them",
 };
-pub(crate) const TURN: Wanted = Wanted {
-    kinds: &[IdKind::Turn],
-    last: &[IdKind::Turn],
-    name: "turn",
-    hint: "`ken show SESSION` prints the ids of its turns",
-};
+pub(crate) const TURN: Wanted = Wanted::of(&[IdKind::Turn], "turn", "`ken show SESSION` prints the ids of its turns");
 
 pub(crate) fn show(globals: &Globals, args: &Show) -> Result<(), Error> {
     let mut gateway = gateway::find(globals)?;

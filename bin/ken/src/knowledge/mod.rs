@@ -23,12 +23,7 @@ use crate::progress::during;
 const TARGET: &str = "/api/knowledge";
 /// The maximum size of an entry's content, in bytes.
 const MAX_CONTENT_BYTES: usize = 512 * 1024;
-const ENTRY: Wanted = Wanted {
-    kinds: &[IdKind::Knowledge],
-    last: &[IdKind::Knowledge],
-    name: "knowledge entry",
-    hint: "`ken knowledge list` lists them",
-};
+const ENTRY: Wanted = Wanted::of(&[IdKind::Knowledge], "knowledge entry", "`ken knowledge list` lists them");
 
 const EXAMPLES: &str = "Examples:
   ken knowledge add 'Deploy window' 'The site is deployed on Tuesdays at 14:00 UTC.'
