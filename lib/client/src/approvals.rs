@@ -40,9 +40,6 @@ pub fn user() -> String {
 
 impl Gateway {
     /// Returns the pending requests of the person at the terminal, oldest first.
-    ///
-    /// # Errors
-    /// As [`Gateway::call`].
     pub fn pending_approvals(&mut self) -> Result<Vec<Value>, Error> {
         let target = format!("/api/approvals/pending?{}", query(&local()));
         match self.get(&target)? {
@@ -52,9 +49,6 @@ impl Gateway {
     }
 
     /// Returns one request. If it was decided, this includes the decision.
-    ///
-    /// # Errors
-    /// As [`Gateway::call`].
     pub fn approval(&mut self, request: &str) -> Result<Value, Error> {
         self.get(&format!("/api/approvals/{}", encode_segment(request)))
     }
@@ -72,9 +66,6 @@ impl Gateway {
 
     /// Returns one request with all of its diff, as a person reads it. Its digest is that of the text that arrived, so
     /// that an approval with it is one of exactly this text.
-    ///
-    /// # Errors
-    /// As [`Gateway::call`].
     pub fn whole_request(&mut self, id: &str) -> Result<Request, Error> {
         let record = self.approval(id)?;
         let request = Request::of(&record);

@@ -259,9 +259,6 @@ impl Gateway {
 
     /// Returns the newest sessions of everybody, at most `limit` (1 to 100), without those that have neither a visible prompt nor a
     /// name.
-    ///
-    /// # Errors
-    /// As [`Gateway::call`].
     pub fn sessions(&mut self, chosen: Chosen, limit: u32) -> Result<Vec<Value>, Error> {
         let archived = if chosen.archived { "&archived=1" } else { "" };
         let scheduled = if chosen.scheduled { "" } else { "&scheduled=0" };
@@ -269,9 +266,6 @@ impl Gateway {
     }
 
     /// Returns the newest sessions of the person at the terminal, as [`Gateway::sessions`], without those of schedules.
-    ///
-    /// # Errors
-    /// As [`Gateway::call`].
     pub fn own_sessions(&mut self, limit: u32) -> Result<Vec<Value>, Error> {
         self.list(&format!("limit={limit}&scheduled=0&{}", query(&local())))
     }
@@ -285,9 +279,6 @@ impl Gateway {
 
     /// Returns a page of the sessions of the person at the terminal, newest first, in the form of the gateway's response, without
     /// those that have neither a visible prompt nor a name. `after` is the cursor of the previous page.
-    ///
-    /// # Errors
-    /// As [`Gateway::call`].
     pub fn session_page(&mut self, limit: u32, after: Option<&str>) -> Result<Value, Error> {
         let after = after.map_or_else(String::new, |after| format!("&after={}", encode_query(after)));
         self.get(&format!("/api/chat/sessions?empty=0&limit={limit}&{}{after}", query(&local())))
@@ -295,9 +286,6 @@ impl Gateway {
 
     /// Returns the newest exchanges of somebody's session, oldest first, at most `limit` (1 to 100). `before` is the cursor of a page:
     /// they are then those before that page.
-    ///
-    /// # Errors
-    /// As [`Gateway::call`].
     pub fn transcript(&mut self, of: &Scope, session: &str, limit: u32, before: Option<&str>) -> Result<Value, Error> {
         let (session, query) = (encode_segment(session), query(of));
         let before = before.map_or_else(String::new, |before| format!("&before={}", encode_query(before)));
@@ -305,9 +293,6 @@ impl Gateway {
     }
 
     /// Cancels a session's running turn, or only the one of this submission. Returns whether there was one.
-    ///
-    /// # Errors
-    /// As [`Gateway::call`].
     pub fn cancel(&mut self, of: &Scope, session: &str, submission: Option<&str>) -> Result<bool, Error> {
         let target = format!("/api/chat/sessions/{}/cancel", encode_segment(session));
         let mut body = json!(of);

@@ -30,7 +30,7 @@ const MAX_PAUSE: Duration = Duration::from_secs(1);
 type Locate = dyn Fn() -> Result<Endpoint, Error> + Send + Sync;
 type OnRetry = dyn Fn(&Error, Duration) + Send + Sync;
 
-/// A connection to a gateway. Clones share their connections.
+/// A connection to a gateway. Clones share their connections. The errors of its requests are those of [`Gateway::call`].
 #[derive(Clone)]
 pub struct Gateway {
     agent: Agent,
@@ -129,25 +129,16 @@ impl Gateway {
     }
 
     /// Sends a GET request and returns the JSON of the response.
-    ///
-    /// # Errors
-    /// As [`Gateway::call`].
     pub fn get(&mut self, target: &str) -> Result<Value, Error> {
         self.call(&Method::GET, target, &[], &[])?.json()
     }
 
     /// Sends a DELETE request and returns the JSON of the response.
-    ///
-    /// # Errors
-    /// As [`Gateway::call`].
     pub fn delete(&mut self, target: &str) -> Result<Value, Error> {
         self.call(&Method::DELETE, target, &[], &[])?.json()
     }
 
     /// Sends a PATCH request and returns the JSON of the response.
-    ///
-    /// # Errors
-    /// As [`Gateway::call`].
     pub fn patch(&mut self, target: &str, body: &Value) -> Result<Value, Error> {
         let headers = [("content-type", "application/json")];
         self.call(&Method::PATCH, target, &headers, body.to_string().as_bytes())?.json()
@@ -155,9 +146,6 @@ impl Gateway {
 
     /// Sends a POST request and returns the JSON of the response. The request has an `Idempotency-Key` of its own, so that it takes
     /// effect only once, however often it is repeated.
-    ///
-    /// # Errors
-    /// As [`Gateway::call`].
     pub fn post(&mut self, target: &str, body: &Value) -> Result<Value, Error> {
         self.post_with_key(target, &Mint::fresh()?.ulid(), body)
     }
