@@ -89,15 +89,10 @@ impl Model {
 
     /// Returns the exchange of a submission. Creates one for a prompt that another client sent.
     fn exchange(&mut self, submission: &str) -> &mut Exchange {
-        if self.transcript.find(submission).is_none() {
-            let mut exchange = Exchange::new(Some(submission), Status::Running);
-            exchange.since = Some(self.now);
-            self.transcript.push(exchange);
-            if self.in_flight.is_empty() {
-                self.fetch_page(None);
-            }
+        if self.in_flight.is_empty() && self.transcript.find(submission).is_none() {
+            self.fetch_page(None);
         }
-        self.transcript.entry(submission)
+        self.transcript.entry(submission, self.now)
     }
 
     /// Shows beside a task what its worker is doing at the moment. Other events of a worker are not shown.

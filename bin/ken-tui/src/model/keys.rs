@@ -371,10 +371,10 @@ pub(super) fn list_key(list: &mut List, key: &Input) -> Choice {
                 return Choice::Chosen(value);
             }
         }
-        Key::Up => _ = list.move_by(-1),
-        Key::Down | Key::Tab => _ = list.move_by(1),
-        Key::PageUp => _ = list.move_by(-10),
-        Key::PageDown => _ = list.move_by(10),
+        Key::Up => list.move_by(-1),
+        Key::Down | Key::Tab => list.move_by(1),
+        Key::PageUp => list.move_by(-10),
+        Key::PageDown => list.move_by(10),
         Key::Backspace => list.erase(),
         Key::Char(c) if is_typed(key) => list.type_char(c),
         _ => {}

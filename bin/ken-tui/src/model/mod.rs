@@ -292,17 +292,12 @@ impl Model {
     }
 
     fn preflight_row(&mut self, row: Preflight) {
-        let mut exchange = Exchange::new(None, Status::Completed);
         let state = if row.is_problem { block::State::Failed } else { block::State::Done };
-        let mut block = Block::activity(&row.text, "", state);
+        let block = Block::activity(&row.text, &format!("preflight:{}", self.preflight.len()), state);
         self.preflight.push(row.text);
-        block.id = format!("preflight:{}", self.preflight.len());
         match self.transcript.last_mut() {
             Some(last) if last.submission.is_none() => last.blocks.push(block),
-            _ => {
-                exchange.blocks.push(block);
-                self.transcript.push(exchange);
-            }
+            _ => self.add(block),
         }
     }
 
@@ -452,8 +447,7 @@ impl Model {
 
     fn send(&mut self, draft: Draft, workflow: Option<&str>) {
         let id = self.next_id();
-        let mut exchange = Exchange::new(None, Status::Waiting);
-        exchange.since = Some(self.now);
+        let mut exchange = Exchange { since: Some(self.now), ..Exchange::new(None, Status::Waiting) };
         let mut prompt = match workflow {
             // The prompt for the greeting is not shown.
             Some(_) => Block::new(Kind::Hidden, ""),

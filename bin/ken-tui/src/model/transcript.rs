@@ -95,21 +95,21 @@ impl Transcript {
         self.exchanges.back_mut()
     }
 
-    /// Returns the exchange of a submission. The search starts at the newest one.
-    pub(crate) fn find(&mut self, submission: &str) -> Option<&mut Exchange> {
-        self.exchanges.iter_mut().rev().find(|exchange| exchange.submission.as_deref() == Some(submission))
+    /// Returns where the exchange of a submission is. The search starts at the newest one.
+    fn index(&self, submission: &str) -> Option<usize> {
+        self.exchanges.iter().rposition(|exchange| exchange.submission.as_deref() == Some(submission))
     }
 
-    /// Returns the exchange of a submission. Adds one at the end if there is none.
-    pub(crate) fn entry(&mut self, submission: &str) -> &mut Exchange {
-        let is_meant = |exchange: &Exchange| exchange.submission.as_deref() == Some(submission);
-        let index = match self.exchanges.iter().rposition(is_meant) {
-            Some(index) => index,
-            None => {
-                self.exchanges.push_back(Exchange::new(Some(submission), Status::Running));
-                self.exchanges.len() - 1
-            }
-        };
+    pub(crate) fn find(&mut self, submission: &str) -> Option<&mut Exchange> {
+        self.index(submission).and_then(|index| self.exchanges.get_mut(index))
+    }
+
+    /// Returns the exchange of a submission. Adds one at the end if there is none, which has begun `now`.
+    pub(crate) fn entry(&mut self, submission: &str, now: Instant) -> &mut Exchange {
+        let index = self.index(submission).unwrap_or_else(|| {
+            self.push(Exchange { since: Some(now), ..Exchange::new(Some(submission), Status::Running) });
+            self.exchanges.len() - 1
+        });
         &mut self.exchanges[index]
     }
 
@@ -121,8 +121,7 @@ impl Transcript {
     /// Sets the submission of an exchange that this client has sent, as soon as the reply to its request names it.
     /// Events that arrived before that reply are in a separate exchange, which is merged into this one.
     pub(crate) fn adopt(&mut self, prompt: &str, submission: &str) {
-        let early = self.exchanges.iter().rposition(|exchange| exchange.submission.as_deref() == Some(submission));
-        let early = early.and_then(|index| self.exchanges.remove(index));
+        let early = self.index(submission).and_then(|index| self.exchanges.remove(index));
         let is_meant = |exchange: &&mut Exchange| exchange.blocks.first().is_some_and(|block| block.id == prompt);
         let Some(own) = self.exchanges.iter_mut().rev().find(is_meant) else {
             return;
