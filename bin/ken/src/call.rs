@@ -59,7 +59,7 @@ fn list(part: &mut Client, call: &Call) -> Result<(), Error> {
 /// Connects to a part. If that fails, the error says whether kend knows no part of this name, or the part does not
 /// accept connections now.
 fn connect(places: &Places, call: &Call) -> Result<Client, Error> {
-    client::connect(&places.socket(&call.part), &call.part).map_err(|lost| match check_operation(places, call) {
+    client::connect(places, &call.part).map_err(|lost| match check_operation(places, call) {
         Err(unknown) if unknown.code == Code::NotFound => unknown,
         _ => lost,
     })

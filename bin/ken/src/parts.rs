@@ -4,15 +4,14 @@ use std::time::Duration;
 
 use clap::Args;
 use ken_types::ops::kend::{
-    ChangeArgs, Changed, KendReload, KendUpgrade, KillArgs, PartStatus, PartsKill, PartsStop, PartsWaitReady, StopArgs,
-    Stopped, WaitFor, WaitReadyArgs,
+    ChangeArgs, Changed, KendReload, KendStop, KendUpgrade, KillArgs, PartStatus, PartsKill, PartsStop, PartsWaitReady,
+    StopArgs, WaitFor, WaitReadyArgs,
 };
 use ken_types::ops::{Nothing, Op};
 use ken_types::places::Places;
 use ken_types::{Code, Error};
-use serde_json::json;
 
-use crate::client::{GRACE, KEND, call, kend, parse_reply};
+use crate::client::{GRACE, KEND, call, call_on, connect};
 use crate::duration::duration;
 use crate::output::{print_line, print_note};
 use crate::progress::during;
@@ -135,19 +134,18 @@ pub(crate) fn upgrade(places: &Places) -> Result<(), Error> {
 }
 
 pub(crate) fn down(places: &Places) -> Result<(), Error> {
-    let mut kend = match kend(places) {
+    let mut kend = match connect(places, KEND) {
         Err(error) if error.code == Code::Unavailable => {
             print_note("kend is not running");
             return Ok(());
         }
         kend => kend?,
     };
-    let value = during("stopping", || {
-        let value = kend.call("kend.stop", &json!({}), None, |_| Ok(()))?;
+    let done = during("stopping", || {
+        let done = call_on::<KendStop>(&mut kend, KEND, &Nothing {}, None)?;
         kend.wait_for_end(GRACE);
-        Ok(value)
+        Ok::<_, Error>(done)
     })?;
-    let done: Stopped = parse_reply(KEND, value)?;
     for name in done.killed {
         print_note(&format!("{name} did not end within its time and was killed"));
     }

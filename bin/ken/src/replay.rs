@@ -60,7 +60,7 @@ pub(crate) fn run(places: &Places, args: &Replay) -> Outcome {
 /// Returns the record of a turn, from ken-agent.
 pub(crate) fn record(places: &Places, id: &str) -> Result<Value, Error> {
     let id = TURN.find_in_store(places, id)?.id;
-    let mut agent = client::connect(&places.socket(AGENT), AGENT)?;
+    let mut agent = client::connect(places, AGENT)?;
     let mut events = Vec::new();
     let record = agent.call("agent.record", &json!({"id": id}), None, |event| {
         events.push(event);
