@@ -169,24 +169,17 @@ impl Agent {
 
     fn prompt(&self, params: &Value) -> Result<Value, Error> {
         let session = session_id(params)?;
-        let content = prompt::content(params.get("prompt").unwrap_or(&Value::Null))?;
+        let prompt = prompt::read(params.get("prompt").unwrap_or(&Value::Null))?;
         // It is entered before the prompt is sent, so that no wish to stop is lost.
         let stops = self.enter(session)?;
-        let reason = self.turn(session, content, &stops);
+        let reason = self.turn(session, prompt, &stops);
         self.lock_stops().remove(session);
         Ok(json!({"stopReason": reason?}))
     }
 
-    fn turn(&self, session: &str, content: prompt::Content, stops: &AtomicBool) -> Result<&'static str, Error> {
+    fn turn(&self, session: &str, prompt: Prompt, stops: &AtomicBool) -> Result<&'static str, Error> {
         let mut gateway = self.gateway.clone();
-        let prompt = Prompt {
-            text: content.text,
-            session: Some(session.to_owned()),
-            images: content.images,
-            attached: content.attached,
-            ..Prompt::default()
-        };
-        let accepted = gateway.chat(&prompt)?;
+        let accepted = gateway.chat(&Prompt { session: Some(session.to_owned()), ..prompt })?;
         let Some(turn) = accepted.turn() else {
             self.peer.chunk(session, "agent_message_chunk", &accepted.result().unwrap_or_default());
             return Ok("end_turn");

@@ -84,7 +84,7 @@ pub(crate) struct Chat {
 
 pub(crate) fn run(globals: &Globals, chat: &Chat) -> Outcome {
     let schema = chat.schema.as_deref().map(Schema::read).transpose()?;
-    let message = compose::message(chat, &globals.places()?)?;
+    let mut prompt = compose::message(chat, &globals.places()?)?;
     let folder = if chat.session.is_some() || chat.resume {
         None
     } else {
@@ -94,14 +94,7 @@ pub(crate) fn run(globals: &Globals, chat: &Chat) -> Outcome {
     needed.check(chat.no_start)?;
     let interrupt = Interrupt::catch()?;
     let mut gateway = gateway::find(globals)?.retry_for(chat.wait);
-    let mut prompt = Prompt {
-        text: message.text,
-        session: session(&mut gateway, chat)?,
-        model: chat.model.clone(),
-        images: message.images,
-        attached: message.attached,
-        ..Prompt::default()
-    };
+    prompt.session = session(&mut gateway, chat)?;
     let is_new = prompt.session.is_none();
     if let Some(folder) = &folder {
         prompt.session = Some(gateway.create_session(Some(folder))?.id);
