@@ -67,8 +67,7 @@ impl Gateway {
     /// Returns one request with all of its diff, as a person reads it. Its digest is that of the text that arrived, so
     /// that an approval with it is one of exactly this text.
     pub fn whole_request(&mut self, id: &str) -> Result<Request, Error> {
-        let record = self.approval(id)?;
-        let request = Request::of(&record);
+        let request = Request::of(&self.approval(id)?);
         let mut request = request.ok_or_else(|| Error::internal("the gateway's answer is no request"))?;
         if request.digest.is_some() {
             let diff = self.diff(id)?;
