@@ -245,7 +245,6 @@ pub(crate) fn missing(gateway: &mut Gateway, selector: &Selector, opened: &Sessi
     })
 }
 
-/// Returns the rows of the start-up report.
 pub(crate) fn preflight(gateway: &Gateway, readiness: Option<&Readiness>) -> Vec<Preflight> {
     let url = gateway.url();
     let mut rows = vec![match gateway.send(&Method::GET, "/health", &[], &[]) {
@@ -263,7 +262,6 @@ pub(crate) fn preflight(gateway: &Gateway, readiness: Option<&Readiness>) -> Vec
     rows
 }
 
-/// Returns what `/ready` reports.
 pub(crate) fn readiness(gateway: &Gateway) -> Result<Readiness, Error> {
     let answer = gateway.send(&Method::GET, "/ready", &[], &[])?;
     let body = json::parse(&answer.body, json::MAX_DEPTH)?;

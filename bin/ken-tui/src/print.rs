@@ -154,7 +154,6 @@ pub(crate) fn with_retry_notes(gateway: Gateway) -> Gateway {
     })
 }
 
-/// Prints a line on standard error.
 pub(crate) fn print_note(text: &str) {
     _ = io::stderr().write_all(format!("ken-tui: {}\n", for_terminal(text)).as_bytes());
 }

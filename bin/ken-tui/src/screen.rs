@@ -58,7 +58,6 @@ impl Screen {
         leave();
     }
 
-    /// Returns the current area of the terminal.
     pub(crate) fn area() -> Rect {
         match tcgetwinsize(io::stdout()) {
             // If the terminal does not report its size, the area is empty.
@@ -147,7 +146,6 @@ fn leave() {
     }
 }
 
-/// Writes to the terminal at once.
 pub(crate) fn put(text: &str) -> io::Result<()> {
     let mut stdout = io::stdout().lock();
     stdout.write_all(text.as_bytes())?;

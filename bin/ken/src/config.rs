@@ -248,7 +248,6 @@ fn secret_lines(path: &Path) -> Vec<(String, String, usize)> {
     settings.map(|one| (one.name.to_owned(), one.value.to_owned(), one.line)).collect()
 }
 
-/// Returns the names and values in `secrets.env`.
 pub(crate) fn secrets(path: &Path) -> Vec<(String, String)> {
     let lines = secret_lines(path).into_iter();
     lines.map(|(name, value, _)| (name, value)).collect()

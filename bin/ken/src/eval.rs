@@ -19,7 +19,6 @@ use crate::output::{ListArgs, Outcome, one_line, print_json, print_line, print_t
 use crate::replay::{read, record, replay, save};
 
 const MODEL: &str = "model";
-/// The maximum length of an answer that is shown to a person, in bytes.
 const MAX_SHOWN_BYTES: usize = 200;
 
 #[derive(Debug, Args)]

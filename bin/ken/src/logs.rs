@@ -162,7 +162,6 @@ impl Filter {
     }
 }
 
-/// A line of a log.
 struct Record {
     part: String,
     line: String,
@@ -191,7 +190,6 @@ impl Record {
     }
 }
 
-/// How lines are printed.
 struct View {
     json: bool,
     /// The width of the column of part names. `None` if a single part was named, because the column is then left out.

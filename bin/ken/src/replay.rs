@@ -20,7 +20,6 @@ use crate::runs::TURN;
 use crate::skills::workspace;
 
 const AGENT: &str = "agent";
-/// The maximum length of an event that is shown to a person, in bytes.
 const MAX_SHOWN_BYTES: usize = 400;
 
 #[derive(Debug, Args)]

@@ -15,7 +15,6 @@ use crate::output::{print_json, print_line, print_list};
 use crate::progress::during;
 use crate::{approvals, knowledge, turn};
 
-/// The maximum number of exchanges that are shown of a session.
 const MAX_EXCHANGES: u32 = 100;
 
 #[derive(Debug, Args)]
@@ -133,7 +132,6 @@ fn show_turn(globals: &Globals, gateway: &mut Gateway, id: &str, as_json: bool) 
     turn::show(globals, gateway, &turn, as_json)
 }
 
-/// Prints the fields of a record, one per line.
 fn show_fields(record: &Value, as_json: bool) -> Result<(), Error> {
     if as_json {
         return print_json(record);

@@ -306,7 +306,6 @@ fn next(gateway: &mut Gateway, args: &Next) -> Result<(), Error> {
     print(&schedules, args.json)
 }
 
-/// Prints the next times of one schedule.
 fn times(gateway: &mut Gateway, slug: &str, number: u32, as_json: bool) -> Result<(), Error> {
     let mut answer = gateway.get(&target(slug))?;
     let record: Record = read(&mut answer, "schedule")?;

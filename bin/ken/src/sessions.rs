@@ -163,7 +163,6 @@ fn remove(globals: &Globals, gateway: &mut Gateway, args: &Rm) -> Outcome {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Asks the person at the terminal.
 fn confirmed(found: &[Found]) -> Result<bool, Error> {
     if !typed::is_person() {
         let error = Error::invalid("--yes", "nobody is there to ask whether to delete it for good");

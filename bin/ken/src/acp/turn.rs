@@ -26,7 +26,6 @@ pub(super) struct TurnUpdates<'a> {
     pub(super) stops: &'a AtomicBool,
 }
 
-/// A question to the editor about a request.
 struct Question<'a> {
     request: Request,
     asked: Asked<'a>,

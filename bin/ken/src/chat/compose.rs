@@ -126,7 +126,6 @@ enum Attachment {
     Text(String),
 }
 
-/// The largest image, in bytes.
 const IMAGE_BYTES: usize = IMAGE_CHARACTERS / 4 * 3;
 
 fn attachment(path: &Path) -> Result<Attachment, Error> {

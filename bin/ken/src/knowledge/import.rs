@@ -25,7 +25,6 @@ const STORE: &str = "store";
 /// The maximum size of a file, in bytes, and the maximum number of files in a folder.
 const MAX_FILE_BYTES: u64 = 1024 * 1024;
 const FILES: usize = 20_000;
-/// The maximum depth of nested folders.
 const MAX_DEPTH: usize = 32;
 /// The maximum number of files, and of bytes of JSON, in one call of the store.
 const MAX_BATCH: usize = 100;

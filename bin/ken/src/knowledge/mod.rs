@@ -21,7 +21,6 @@ use crate::output::{Outcome, print_json, print_line, print_list};
 use crate::progress::during;
 
 const TARGET: &str = "/api/knowledge";
-/// The maximum size of an entry's content, in bytes.
 const MAX_CONTENT_BYTES: usize = 512 * 1024;
 const ENTRY: Wanted = Wanted::of(&[IdKind::Knowledge], "knowledge entry", "`ken knowledge list` lists them");
 

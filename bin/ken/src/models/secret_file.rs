@@ -62,7 +62,6 @@ impl SecretFile {
     }
 }
 
-/// Reads a key from standard input.
 pub(crate) fn piped_key() -> Result<String, Error> {
     checked_key(&stdin_text(MAX_KEY_BYTES as u64 + 1)?)
 }

@@ -151,7 +151,6 @@ fn environment(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|value| !value.trim().is_empty())
 }
 
-/// The first question.
 fn ask_provider(secrets: &SecretFile) -> Result<String, Error> {
     let found = found(secrets);
     if !typed::is_person() {

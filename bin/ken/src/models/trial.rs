@@ -23,7 +23,6 @@ pub(crate) struct Trial {
     meant: PathBuf,
 }
 
-/// What a model has answered.
 pub(crate) struct Tried {
     pub(crate) text: String,
     pub(crate) ms: u64,

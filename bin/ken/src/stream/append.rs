@@ -12,7 +12,6 @@ use ken_types::{Error, json};
 
 use super::Append;
 
-/// The maximum size of one append, in bytes.
 const MAX_APPEND_BYTES: usize = 1024 * 1024;
 /// The maximum number of lines that wait while a request is in progress.
 const MAX_LINES: usize = 1_024;
