@@ -14,6 +14,7 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
+use crate::client::parse_reply;
 use crate::external::{cannot_run, installed, printed};
 use crate::gateway;
 use crate::globals::Globals;
@@ -204,7 +205,7 @@ pub(crate) fn run(globals: &Globals, schedule: &Schedule) -> Result<(), Error> {
     }
     let gateway = &mut gateway::find(globals)?;
     match &schedule.command {
-        Command::List(shown) => list(gateway, shown),
+        Command::List(shown) => print(&all(gateway, shown.all)?, shown.json),
         Command::Add(new) => add(gateway, new),
         Command::Show(args) => show(gateway, args),
         Command::Pause(several) => each(several, |slug| post_action(gateway, slug, "pause").map(drop)),
@@ -236,9 +237,7 @@ fn post_action(gateway: &mut Gateway, slug: &str, what: &str) -> Result<Value, E
 
 /// Converts a field of a reply to a record.
 fn read<T: DeserializeOwned>(answer: &mut Value, name: &str) -> Result<T, Error> {
-    let value = answer.get_mut(name).map(Value::take).unwrap_or_default();
-    serde_json::from_value(value)
-        .map_err(|error| Error::internal(format!("the gateway's answer was not understood: {error}")))
+    parse_reply("gateway", answer.get_mut(name).map(Value::take).unwrap_or_default())
 }
 
 fn time(ms: Option<i64>) -> String {
@@ -281,10 +280,6 @@ fn state(is_enabled: bool, has_ended: bool) -> &'static str {
         (true, _) => "active",
         (false, _) => "paused",
     }
-}
-
-fn list(gateway: &mut Gateway, args: &ListArgs) -> Result<(), Error> {
-    print(&all(gateway, args.all)?, args.json)
 }
 
 fn next(gateway: &mut Gateway, args: &Next) -> Result<(), Error> {
