@@ -22,13 +22,16 @@ pub(crate) fn run(globals: &Globals, words: &[OsString], ken: &clap::Command) ->
     };
     let name = name.to_string_lossy();
     let path = program(&name).ok_or_else(|| unknown(&name, ken))?;
-    let mut command = Command::new(path);
-    command.args(args);
+    become_program(globals, Command::new(path).args(args))
+}
+
+/// Replaces this process by a program, which then works for the same system.
+pub(crate) fn become_program(globals: &Globals, command: &mut Command) -> Result<(), Error> {
     if let Some(home) = globals.home()? {
         command.env("KEN_HOME", home);
     }
     let error = command.exec();
-    Err(cannot_run(&command, &error))
+    Err(cannot_run(command, &error))
 }
 
 /// Returns the path of `ken-NAME`, beside `ken` or on PATH. A name with a slash is never a program, so that it cannot
