@@ -209,16 +209,16 @@ impl App {
             Effect::LoadHistory => {
                 let (files, port) = (self.files.clone(), self.port.clone());
                 std::thread::spawn(move || {
-                    let entries = files.map(|files| files.history().prompts()).unwrap_or_default();
+                    let entries = files.map(|files| files.history.prompts()).unwrap_or_default();
                     port.send(Message::History(entries));
                 });
             }
             // The client works without a history, so errors are ignored.
             Effect::Remember { text, session } => {
-                _ = self.files.as_ref().map(|files| files.history().add(&text, &session));
+                _ = self.files.as_ref().map(|files| files.history.add(&text, &session));
             }
             Effect::Forget { session } => {
-                _ = self.files.as_ref().map(|files| files.history().forget(&session));
+                _ = self.files.as_ref().map(|files| files.history.forget(&session));
             }
             Effect::Log(category) => self.log(category),
             Effect::Suspend => return self.suspend(),
