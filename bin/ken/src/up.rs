@@ -7,7 +7,7 @@ use std::process::{Child, Command, ExitCode, Stdio};
 use clap::Args;
 use ken_types::Error;
 
-use crate::doctor::sandbox::{self, Lack};
+use crate::doctor::{Finding, sandbox};
 use crate::external::{cannot_run, installed};
 use crate::globals::Globals;
 use crate::output::{Outcome, print_line};
@@ -66,10 +66,7 @@ fn warn_beside_kend() {
 
 /// Says on standard error what commands of agents lack on this machine. Everything else works without it.
 fn warn_about_sandbox() {
-    let why = match sandbox::find() {
-        None => return,
-        Some(Lack::Sandbox(why, _) | Lack::Namespaces(why)) => why,
-    };
+    let Some(Finding { why, .. }) = sandbox::find() else { return };
     // Nowhere is left to report that this failed.
     let _ = writeln!(std::io::stderr().lock(), "warning: {why} (`ken doctor` names the remedy)");
 }

@@ -10,7 +10,7 @@ use nix::sys::resource::{Resource, getrlimit};
 use nix::sys::stat::{major, minor};
 use nix::sys::statvfs::statvfs;
 
-use super::{Findings, Severity};
+use super::{Finding, Findings, Severity};
 
 /// 2026-01-01 in seconds since 1970. A clock that shows an earlier time is wrong.
 const BUILT_AFTER: Duration = Duration::from_secs(1_767_225_600);
@@ -123,7 +123,7 @@ fn check_room(folder: &Path, findings: &mut Findings) {
     let all = disk.blocks().saturating_mul(disk.fragment_size());
     if let Some(severity) = lack_of_room(free, all) {
         let why = format!("only {} MiB of the disk are free", free / MIB);
-        findings.add("disk-space", severity, folder.display(), why, "make room on it");
+        findings.0.push(Finding::new("disk-space", severity, folder.display(), why, "make room on it"));
     }
     if disk.files() > 0 && disk.files_available().saturating_mul(20) < disk.files() {
         findings.error("inodes", folder.display(), "less than 5 % of the inodes are free", "remove small files");

@@ -46,18 +46,30 @@ pub(crate) struct Doctor {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-struct Finding {
+pub(crate) struct Finding {
     /// A short, stable name for use by programs.
     id: &'static str,
     severity: Severity,
     /// The file, address or part that has the problem.
     #[serde(rename = "where")]
     place: String,
-    why: String,
+    pub(crate) why: String,
     /// A command to run, or what to change.
     fix: String,
     #[serde(skip)]
     repair: Option<Repair>,
+}
+
+impl Finding {
+    fn new(
+        id: &'static str,
+        severity: Severity,
+        place: impl ToString,
+        why: impl Into<String>,
+        fix: impl Into<String>,
+    ) -> Finding {
+        Finding { id, severity, place: place.to_string(), why: why.into(), fix: fix.into(), repair: None }
+    }
 }
 
 /// What `--fix` does about a problem. Done again, it finds nothing left to do.
@@ -107,27 +119,15 @@ struct Findings(Vec<Finding>);
 
 impl Findings {
     fn error(&mut self, id: &'static str, place: impl ToString, why: impl Into<String>, fix: impl Into<String>) {
-        self.add(id, Severity::Error, place, why, fix);
+        self.0.push(Finding::new(id, Severity::Error, place, why, fix));
     }
 
     fn warning(&mut self, id: &'static str, place: impl ToString, why: impl Into<String>, fix: impl Into<String>) {
-        self.add(id, Severity::Warning, place, why, fix);
+        self.0.push(Finding::new(id, Severity::Warning, place, why, fix));
     }
 
     fn note(&mut self, id: &'static str, place: impl ToString, why: impl Into<String>, fix: impl Into<String>) {
-        self.add(id, Severity::Note, place, why, fix);
-    }
-
-    fn add(
-        &mut self,
-        id: &'static str,
-        severity: Severity,
-        place: impl ToString,
-        why: impl Into<String>,
-        fix: impl Into<String>,
-    ) {
-        let (place, why, fix) = (place.to_string(), why.into(), fix.into());
-        self.0.push(Finding { id, severity, place, why, fix, repair: None });
+        self.0.push(Finding::new(id, Severity::Note, place, why, fix));
     }
 
     /// The problem that was found last can be mended without a decision.
@@ -190,7 +190,7 @@ fn examine(places: &Places) -> Vec<Finding> {
     setup::check_exposure(places, &config, &mut findings);
     progress.set("checking this machine");
     host::check(places, &mut findings);
-    sandbox::check(&mut findings);
+    findings.0.extend(sandbox::find());
     // What stands in the place of the state directory has been reported already.
     if places.state.is_dir() || !places.state.exists() {
         texts::check(places, &mut findings);

@@ -8,7 +8,7 @@ use ken_types::ops::model::{Health, ModelHealth, ModelInfo, ModelState, NO_MODEL
 use ken_types::places::Places;
 use ken_types::providers::{Resolved, resolve};
 
-use super::{Findings, Severity, call};
+use super::{Finding, Findings, Severity, call};
 use crate::config;
 
 /// While ken-model runs, it says itself which models cannot be called: its environment can differ from that of this command.
@@ -40,7 +40,8 @@ fn check_health(health: &Health, findings: &mut Findings) {
         let why = format!("down since {since}: {cause}; {next}");
         let model = if one.name.contains('/') { &one.name } else { "PROVIDER/MODEL" };
         let severity = if answers.is_some() { Severity::Warning } else { Severity::Error };
-        findings.add("model-down", severity, &one.name, why, format!("`ken model try {model}` tries it now"));
+        let fix = format!("`ken model try {model}` tries it now");
+        findings.0.push(Finding::new("model-down", severity, &one.name, why, fix));
     }
 }
 
