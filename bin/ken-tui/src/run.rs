@@ -195,23 +195,14 @@ impl App {
             Effect::Copy(text) => return self.copy(&text),
             Effect::Notify(what) => return put(&format!("\x07\x1b]9;{what}\x07")),
             Effect::Edit(text) => return self.edit(&text),
-            Effect::ReadFile(path) => {
-                let attached = attachment(&path);
-                return self.handle(Message::Attached(attached));
-            }
-            Effect::ListFiles => {
-                let port = self.port.clone();
-                std::thread::spawn(move || {
-                    let (paths, cut) = listed(Path::new("."));
-                    port.send(Message::Files { paths, cut });
-                });
-            }
+            Effect::ReadFile(path) => return self.handle(Message::Attached(attachment(&path))),
+            Effect::ListFiles => self.in_background(|| {
+                let (paths, cut) = listed(Path::new("."));
+                Message::Files { paths, cut }
+            }),
             Effect::LoadHistory => {
-                let (files, port) = (self.files.clone(), self.port.clone());
-                std::thread::spawn(move || {
-                    let entries = files.map(|files| files.history.prompts()).unwrap_or_default();
-                    port.send(Message::History(entries));
-                });
+                let files = self.files.clone();
+                self.in_background(|| Message::History(files.map(|files| files.history.prompts()).unwrap_or_default()));
             }
             // The client works without a history, so errors are ignored.
             Effect::Remember { text, session } => {
@@ -226,6 +217,11 @@ impl App {
             Effect::Quit(status) => self.quit = Some(status),
         }
         Ok(())
+    }
+
+    fn in_background(&self, work: impl FnOnce() -> Message + Send + 'static) {
+        let port = self.port.clone();
+        std::thread::spawn(move || port.send(work()));
     }
 
     fn copy(&mut self, text: &str) -> io::Result<()> {

@@ -376,11 +376,9 @@ impl Model {
 
     /// Runs a command at once. Any other message is sent now, or queued while a turn is running.
     fn submit(&mut self, draft: Draft) {
-        let is_blank = draft.text.trim().is_empty() && draft.attachments.is_empty();
-        if is_blank {
+        if draft.text.trim().is_empty() && draft.attachments.is_empty() {
             self.held = false;
-            self.send_queued();
-            return;
+            return self.send_queued();
         }
         self.remember(&draft.text);
         self.transcript.show_end();
@@ -647,14 +645,11 @@ impl Model {
 
     /// Stores the current state of a request for approval.
     fn store_request(&mut self, request: Request) {
-        let is_pending = request.is_pending();
-        let known = self.approvals.iter().position(|known| known.id == request.id);
-        match (known, is_pending) {
-            // A list may hold less of the request than is known already.
-            (Some(_), true) => {}
-            (Some(at), false) => _ = self.approvals.remove(at),
-            (None, true) => self.approvals.push(request),
-            (None, false) => {}
+        if !request.is_pending() {
+            self.approvals.retain(|known| known.id != request.id);
+        } else if self.approvals.iter().all(|known| known.id != request.id) {
+            // A list may hold less of a request than is known already.
+            self.approvals.push(request);
         }
     }
 
