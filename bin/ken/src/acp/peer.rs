@@ -31,8 +31,6 @@ pub(super) struct Peer {
     last_id: AtomicU64,
     /// The requests that the editor has not answered.
     asked: Mutex<HashMap<u64, SyncSender<Value>>>,
-    /// The order of messages is that in which this is taken.
-    output: Mutex<()>,
 }
 
 /// A request that the editor has not answered yet.
@@ -102,7 +100,6 @@ impl Peer {
     }
 
     fn write(&self, message: &Value) {
-        let _in_order = lock(&self.output);
         let mut out = io::stdout().lock();
         // If the editor is gone, standard input ends, too, and with it this program.
         _ = out.write_all(format!("{message}\n").as_bytes()).and_then(|()| out.flush());
