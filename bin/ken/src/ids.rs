@@ -36,17 +36,15 @@ pub(crate) struct Wanted {
     pub(crate) hint: &'static str,
 }
 
+/// A session: by its id, a piece of it, its name, or `last`. An archived one is named only by its whole id.
+pub(crate) const SESSION: Wanted = Wanted::of(&[IdKind::Session], "session", "`ken sessions` lists them");
+
 impl Wanted {
     /// One kind of thing.
     pub(crate) const fn of(kinds: &'static [IdKind], name: &'static str, hint: &'static str) -> Wanted {
         Wanted { kinds, last: kinds, name, hint }
     }
-}
 
-/// A session: by its id, a piece of it, its name, or `last`. An archived one is named only by its whole id.
-pub(crate) const SESSION: Wanted = Wanted::of(&[IdKind::Session], "session", "`ken sessions` lists them");
-
-impl Wanted {
     /// Returns what a word means, according to the gateway.
     pub(crate) fn find(&self, gateway: &mut Gateway, word: &str) -> Result<FoundId, Error> {
         self.one(self.ask_gateway(gateway, word, asked(word))?, word)

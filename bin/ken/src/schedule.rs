@@ -309,11 +309,8 @@ fn times(gateway: &mut Gateway, slug: &str, number: u32, as_json: bool) -> Resul
         print_note(&format!("{slug} {}", if fires_later { "is paused" } else { "does not fire any more" }));
         return Ok(());
     };
-    let later = match record.settings.kind {
-        ScheduleKind::At => Vec::new(),
-        _ if number == 1 => Vec::new(),
-        _ => times_after(&record.settings, first, number - 1)?,
-    };
+    let is_last = number == 1 || matches!(record.settings.kind, ScheduleKind::At);
+    let later = if is_last { Vec::new() } else { times_after(&record.settings, first, number - 1)? };
     std::iter::once(first).chain(later).try_for_each(|at| {
         if as_json { print_json(&json!({"slug": slug, "nextFireAt": at})) } else { print_line(&time(Some(at))) }
     })

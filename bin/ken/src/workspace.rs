@@ -55,10 +55,7 @@ pub(crate) fn run(globals: &Globals, args: &Workspace) -> Result<(), Error> {
 }
 
 pub(crate) fn of_new_session(globals: &Globals, named: Option<&Path>) -> Result<Option<PathBuf>, Error> {
-    let places = match globals.url {
-        Some(_) => None,
-        None => Some(globals.places()?),
-    };
+    let places = globals.url.is_none().then(|| globals.places()).transpose()?;
     workspace::of_new_session(places.as_ref(), named, &globals.command(), print_note)
 }
 

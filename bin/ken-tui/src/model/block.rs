@@ -266,9 +266,7 @@ fn beside(text: &str, mark: &str, columns: u16, mut style: impl FnMut(&str) -> S
         let style = style(line);
         for piece in wrap(&Line::styled(line.to_owned(), style), room, 0, Cut::Words) {
             let mark = if lines.is_empty() { mark } else { &blanks };
-            let mut spans = vec![Span::styled(mark.to_owned(), style)];
-            spans.extend(piece.spans);
-            lines.push(Line::from(spans));
+            lines.push(Line::from_iter([Span::styled(mark.to_owned(), style)].into_iter().chain(piece.spans)));
         }
     }
     Rendered { lines, ..Rendered::default() }

@@ -40,7 +40,7 @@ pub(crate) fn run(globals: &Globals) -> Result<(), Error> {
     let agent = Arc::new(Agent {
         peer: Peer::default(),
         gateway: gateway::find(globals)?,
-        places: if globals.url.is_none() { Some(globals.places()?) } else { None },
+        places: globals.url.is_none().then(|| globals.places()).transpose()?,
         ken: globals.command(),
         stops: Mutex::default(),
         open: AtomicUsize::new(0),
