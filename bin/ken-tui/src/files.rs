@@ -1,6 +1,6 @@
 //! The files of the client: a log for diagnosis, and texts for the editor. Errors while writing them are ignored.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
@@ -20,33 +20,23 @@ const IMAGE_BYTES: u64 = 10 * 1024 * 1024;
 /// The folder `tui` of the state directory.
 #[derive(Debug, Clone)]
 pub(crate) struct Files {
-    state: PathBuf,
     folder: PathBuf,
+    pub(crate) history: History,
 }
 
 impl Files {
     pub(crate) fn below(state: &Path) -> Files {
-        Files { state: state.to_owned(), folder: state.join("tui") }
+        Files { folder: state.join("tui"), history: History::below(state) }
     }
 
     fn make_folder(&self) -> io::Result<()> {
         fs::DirBuilder::new().recursive(true).mode(0o700).create(&self.folder)
     }
 
-    fn open(&self, name: &str) -> io::Result<File> {
-        self.make_folder()?;
-        private().append(true).open(self.folder.join(name))
-    }
-
-    pub(crate) fn history(&self) -> History {
-        History::below(&self.state)
-    }
-
     /// Writes a line to the log. It names a category and never contains text of the conversation.
     pub(crate) fn log(&self, category: &'static str) {
-        let Ok(mut file) = self.open("log.jsonl") else {
-            return;
-        };
+        let file = self.make_folder().and_then(|()| private().append(true).open(self.folder.join("log.jsonl")));
+        let Ok(mut file) = file else { return };
         let line = format!(
             "{{\"timestamp\":\"{:.3}\",\"pid\":{},\"event\":\"{category}\"}}\n",
             Timestamp::now(),
@@ -64,7 +54,7 @@ impl Files {
     pub(crate) fn draft(&self, text: &str) -> io::Result<PathBuf> {
         self.make_folder()?;
         let path = self.folder.join(format!("draft-{}.md", std::process::id()));
-        write(&path, text)?;
+        private().write(true).truncate(true).open(&path)?.write_all(text.as_bytes())?;
         Ok(path)
     }
 }
@@ -74,11 +64,6 @@ fn private() -> OpenOptions {
     let mut options = OpenOptions::new();
     options.create(true).mode(0o600);
     options
-}
-
-fn write(path: &Path, text: &str) -> io::Result<()> {
-    let mut file = private().write(true).truncate(true).open(path)?;
-    file.write_all(text.as_bytes())
 }
 
 /// Reads a file as an attachment: an image, or a text of at most 128 KiB.

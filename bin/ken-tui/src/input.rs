@@ -112,20 +112,14 @@ fn find(bytes: &[u8]) -> Found {
         // Of two escape characters, the first is the key.
         [0x1b, 0x1b, ..] => Found::Event(1, Some(Event::Key(plain(Key::Esc)))),
         [0x1b, b'[', rest @ ..] => sequence(rest),
-        [0x1b, b'O', rest @ ..] => match rest.first() {
-            None => Found::Part,
-            // Enter on the number pad is sent as a letter in this form only.
-            Some(b'M') => Found::Event(3, Some(Event::Key(plain(Key::Enter)))),
-            Some(letter) => Found::Event(3, named(*letter).map(plain).map(Event::Key)),
-        },
-        [0x1b, rest @ ..] => match typed(rest) {
-            Some((taken, key)) => Found::Event(taken + 1, key.map(with_alt).map(Event::Key)),
-            None => Found::Part,
-        },
-        _ => match typed(bytes) {
-            Some((taken, key)) => Found::Event(taken, key.map(Event::Key)),
-            None => Found::Part,
-        },
+        [0x1b, b'O'] => Found::Part,
+        // Enter on the number pad is sent as a letter in this form only.
+        [0x1b, b'O', b'M', ..] => Found::Event(3, Some(Event::Key(plain(Key::Enter)))),
+        [0x1b, b'O', letter, ..] => Found::Event(3, named(*letter).map(plain).map(Event::Key)),
+        [0x1b, rest @ ..] => {
+            typed(rest).map_or(Found::Part, |(taken, key)| Found::Event(taken + 1, key.map(with_alt).map(Event::Key)))
+        }
+        _ => typed(bytes).map_or(Found::Part, |(taken, key)| Found::Event(taken, key.map(Event::Key))),
     }
 }
 
@@ -163,15 +157,14 @@ fn typed(bytes: &[u8]) -> Option<(usize, Option<Input>)> {
 
 /// Decodes a control sequence. `bytes` begins after the two bytes that introduce it (ECMA-48, 5.4).
 fn sequence(bytes: &[u8]) -> Found {
-    if let [b'[', rest @ ..] = bytes {
+    match bytes {
+        [b'['] => return Found::Part,
         // Function keys of the Linux console.
-        return match rest.first() {
-            None => Found::Part,
-            Some(letter) => {
-                let key = (b'A'..=b'E').contains(letter).then(|| Key::F(letter - b'A' + 1));
-                Found::Event(4, key.map(plain).map(Event::Key))
-            }
-        };
+        [b'[', letter, ..] => {
+            let key = (b'A'..=b'E').contains(letter).then(|| Key::F(letter - b'A' + 1));
+            return Found::Event(4, key.map(plain).map(Event::Key));
+        }
+        _ => {}
     }
     let Some(end) = bytes.iter().position(|byte| !matches!(byte, 0x20..=0x3f)) else {
         return if bytes.len() > MAX_SEQUENCE_BYTES { Found::Event(bytes.len() + 2, None) } else { Found::Part };

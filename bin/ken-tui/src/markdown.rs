@@ -143,31 +143,23 @@ impl Rendered {
         let texts: Vec<String> = inside.iter().map(code_of).collect();
         let name = language.split([',', ' ']).next().unwrap_or_default();
         let colours = if self.is_uncoloured { Colours::Unknown } else { highlight(name, &texts, &mut self.known) };
-        let coloured = match colours {
-            Colours::Known(lines) => Some(lines),
-            Colours::Unknown => None,
-            Colours::Later => {
-                self.lacks_colours = true;
-                None
-            }
-        };
+        self.lacks_colours |= matches!(colours, Colours::Later);
+        let coloured = if let Colours::Known(lines) = colours { lines } else { Vec::new() };
         let before = inside.first().map(prefix).unwrap_or_default();
         let indent = width(&before);
         let room = usize::from(columns).saturating_sub(indent + 2).max(2);
-        let frame = || vec![Span::raw(before.clone()), Span::styled("│ ", FAINT)];
         if !language.is_empty() {
             let head = Span::styled(format!("╭ {language}"), FAINT);
             self.lines.push(Line::from_iter([Span::raw(before.clone()), head]));
         }
         for (index, text) in texts.iter().enumerate() {
-            let line = match coloured.as_ref().and_then(|lines| lines.get(index)) {
+            let line = match coloured.get(index) {
                 Some(spans) => Line::from(spans.clone()),
                 None => Line::styled(text.clone(), CODE),
             };
             for piece in wrap(&line, room, 0, Cut::Anywhere) {
-                let mut spans = frame();
-                spans.extend(piece.spans);
-                self.lines.push(Line::from(spans));
+                let frame = [Span::raw(before.clone()), Span::styled("│ ", FAINT)];
+                self.lines.push(Line::from_iter(frame.into_iter().chain(piece.spans)));
             }
         }
         self.code.push(texts.join("\n"));

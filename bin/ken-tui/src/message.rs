@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use ken_approval::Request;
 use ken_client::approvals::Decision;
-use ken_client::chat::{Image, Session};
+use ken_client::chat::{Image, Prompt, Session};
 use ken_types::Error;
 use serde_json::Value;
 
@@ -119,18 +119,6 @@ pub(crate) enum Content {
     Image(Image),
 }
 
-/// A prompt that is being sent to the gateway.
-#[derive(Debug, Clone)]
-pub(crate) struct Outgoing {
-    /// The number that the client uses for it.
-    pub(crate) id: u64,
-    pub(crate) key: String,
-    pub(crate) session: String,
-    pub(crate) text: String,
-    pub(crate) images: Vec<Image>,
-    pub(crate) workflow: Option<String>,
-}
-
 #[derive(Debug)]
 pub(crate) enum Effect {
     Open(Selector),
@@ -144,7 +132,11 @@ pub(crate) enum Effect {
         session: String,
         before: Option<String>,
     },
-    Send(Box<Outgoing>),
+    Send {
+        /// The number that the client uses for it.
+        id: u64,
+        prompt: Box<Prompt>,
+    },
     Cancel {
         session: String,
     },

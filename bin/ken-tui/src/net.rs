@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
-use ken_client::chat::{Chosen, Identity, Prompt, Session};
+use ken_client::chat::{Prompt, Session, local};
 use ken_client::{Gateway, Method};
 use ken_types::ops::model::Down;
 use ken_types::uri::encode_segment;
@@ -17,7 +17,7 @@ use ken_types::{Code, Error, json};
 use serde_json::Value;
 
 use crate::find::Finder;
-use crate::message::{Message, Outgoing, Preflight, Readiness, Selector};
+use crate::message::{Message, Preflight, Readiness, Selector};
 
 /// The number of exchanges per page, enough for one or two screens.
 pub(crate) const PAGE: u32 = 50;
@@ -156,22 +156,21 @@ impl Net {
     pub(crate) fn page(&self, epoch: u64, session: String, before: Option<String>) {
         self.spawn(move |net, mut gateway| {
             let older = before.is_some();
-            let page = gateway.transcript(&Identity::local(), &session, PAGE, before.as_deref());
+            let page = gateway.transcript(&local(), &session, PAGE, before.as_deref());
             net.port.send(Message::Page { epoch, older, page });
         });
     }
 
-    pub(crate) fn post(&self, outgoing: Outgoing) {
+    pub(crate) fn post(&self, id: u64, prompt: Prompt) {
         self.spawn(move |net, gateway| {
-            let mut gateway = gateway.retry_for(RETRY_TIME);
-            let (id, answer) = (outgoing.id, send(&mut gateway, &outgoing));
+            let answer = gateway.retry_for(RETRY_TIME).chat(&prompt).map(|accepted| accepted.body);
             net.port.send(Message::Sent { id, answer });
         });
     }
 
     pub(crate) fn cancel(&self, session: String) {
         self.spawn(move |net, mut gateway| {
-            if let Err(error) = gateway.cancel(&Identity::local(), &session, None) {
+            if let Err(error) = gateway.cancel(&local(), &session, None) {
                 net.failed("cancel", error);
             }
         });
@@ -179,7 +178,7 @@ impl Net {
 
     pub(crate) fn sessions(&self, after: Option<String>) {
         self.spawn(move |net, mut gateway| {
-            let page = gateway.session_page(&Identity::local(), SESSIONS, after.as_deref());
+            let page = gateway.session_page(SESSIONS, after.as_deref());
             net.port.send(Message::Sessions(page));
         });
     }
@@ -187,7 +186,7 @@ impl Net {
     pub(crate) fn approvals(&self) {
         self.spawn(move |net, gateway| {
             // A gateway without the approvals route has no approvals.
-            if let Ok(records) = gateway.retry_for(PAUSE).pending_approvals(&Identity::local()) {
+            if let Ok(records) = gateway.retry_for(PAUSE).pending_approvals() {
                 net.port.send(Message::Approvals(records));
             }
         });
@@ -217,18 +216,17 @@ impl Net {
 }
 
 pub(crate) fn open(gateway: &mut Gateway, selector: &Selector) -> Result<Session, Error> {
-    let identity = Identity::local();
     match selector {
-        Selector::Fresh(folder) => gateway.create_session(&identity, folder.as_deref()),
+        Selector::Fresh(folder) => gateway.create_session(folder.as_deref()),
         Selector::Named(word) => {
             let id = gateway.session_of_word(word);
-            gateway.resume_session(&identity, &id)
+            gateway.resume_session(&id)
         }
         Selector::Last => {
-            let last = gateway.sessions(Some(&identity), Chosen::default(), 1)?;
+            let last = gateway.own_sessions(1)?;
             match last.first().and_then(|session| session.get("sessionId")?.as_str()) {
-                Some(id) => gateway.resume_session(&identity, id),
-                None => gateway.create_session(&identity, None),
+                Some(id) => gateway.resume_session(id),
+                None => gateway.create_session(None),
             }
         }
     }
@@ -241,24 +239,12 @@ pub(crate) fn works_in(folder: &str) -> String {
 /// Returns what a person is told whose session does not exist, so that a fresh one has been opened instead.
 pub(crate) fn missing(gateway: &mut Gateway, selector: &Selector, opened: &Session) -> Option<String> {
     let Selector::Named(name) = selector else { return None };
-    opened.created.then(|| match gateway.nearest_session(&Identity::local(), name) {
+    opened.created.then(|| match gateway.nearest_session(name) {
         Some(nearest) => format!("there is no session {name} (the nearest is {nearest}): this is a new one"),
         None => format!("there is no session {name}: this is a new one"),
     })
 }
 
-/// Sends a prompt or a command. Returns the gateway's answer.
-pub(crate) fn send(gateway: &mut Gateway, outgoing: &Outgoing) -> Result<Value, Error> {
-    let mut prompt = Prompt::new(Identity::local(), &outgoing.text);
-    prompt.session = Some(outgoing.session.clone());
-    prompt.images.clone_from(&outgoing.images);
-    prompt.workflow.clone_from(&outgoing.workflow);
-    prompt.key = Some(outgoing.key.clone());
-    let accepted = gateway.chat(&prompt)?;
-    Ok(accepted.body().clone())
-}
-
-/// Returns the rows of the start-up report.
 pub(crate) fn preflight(gateway: &Gateway, readiness: Option<&Readiness>) -> Vec<Preflight> {
     let url = gateway.url();
     let mut rows = vec![match gateway.send(&Method::GET, "/health", &[], &[]) {
@@ -276,7 +262,6 @@ pub(crate) fn preflight(gateway: &Gateway, readiness: Option<&Readiness>) -> Vec
     rows
 }
 
-/// Returns what `/ready` reports.
 pub(crate) fn readiness(gateway: &Gateway) -> Result<Readiness, Error> {
     let answer = gateway.send(&Method::GET, "/ready", &[], &[])?;
     let body = json::parse(&answer.body, json::MAX_DEPTH)?;

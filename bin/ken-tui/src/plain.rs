@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use ken_approval::Request;
 use ken_client::approvals::{Asking, Questions};
-use ken_client::chat::{Chosen, Identity, Prompt, Session, Turn, failure};
+use ken_client::chat::{Prompt, Session, Turn, failure, local};
 use ken_client::{Events, Gateway, LiveText, progress_line, source_lines};
 use ken_types::Error;
 use ken_types::uri::encode_segment;
@@ -44,9 +44,7 @@ pub(crate) fn run(finder: &Finder, selector: &Selector) -> Result<ExitCode, Erro
     put(&format!("session {}\n", plain.session.id))?;
     if plain.session.created {
         report.iter().try_for_each(|row| put(&format!("{row}\n")))?;
-        let mut prompt = plain.prompt(&greeting(&report));
-        prompt.workflow = Some(PREFLIGHT.to_owned());
-        plain.send_line(&prompt)?;
+        plain.send_line(greeting(&report), Some(PREFLIGHT.to_owned()))?;
     } else {
         plain.show_page()?
     }
@@ -64,12 +62,6 @@ struct Plain {
 }
 
 impl Plain {
-    fn prompt(&self, text: &str) -> Prompt {
-        let mut prompt = Prompt::new(Identity::local(), text);
-        prompt.session = Some(self.session.id.clone());
-        prompt
-    }
-
     fn read_lines(&mut self) -> Result<ExitCode, Error> {
         loop {
             put("> ")?;
@@ -85,8 +77,7 @@ impl Plain {
                 "/session" => put(&format!("{}\n", self.session.id))?,
                 "/sessions" => self.show_sessions()?,
                 text => {
-                    let prompt = self.prompt(text);
-                    if let Err(error) = self.send_line(&prompt) {
+                    if let Err(error) = self.send_line(text.to_owned(), None) {
                         print_note(&sentence(&error));
                     }
                 }
@@ -97,7 +88,7 @@ impl Plain {
     }
 
     fn show_sessions(&mut self) -> Result<(), Error> {
-        for session in self.gateway.sessions(Some(&Identity::local()), Chosen::default(), PAGE)? {
+        for session in self.gateway.own_sessions(PAGE)? {
             let name = name_of(&session).unwrap_or_default();
             put(&for_output(&format!("{}  {name}\n", text(&session, "sessionId"))))?;
         }
@@ -106,7 +97,7 @@ impl Plain {
 
     /// Prints the newest page of a continued session, and follows its running turn, if any.
     fn show_page(&mut self) -> Result<(), Error> {
-        let page = self.gateway.transcript(&Identity::local(), &self.session.id, PAGE, None)?;
+        let page = self.gateway.transcript(&local(), &self.session.id, PAGE, None)?;
         let mut open = None;
         let exchanges = page.get("exchanges").and_then(Value::as_array);
         for exchange in exchanges.into_iter().flatten() {
@@ -145,8 +136,9 @@ impl Plain {
         self.follow(&turn)
     }
 
-    fn send_line(&mut self, prompt: &Prompt) -> Result<(), Error> {
-        let accepted = self.gateway.chat(prompt)?;
+    fn send_line(&mut self, text: String, workflow: Option<String>) -> Result<(), Error> {
+        let session = Some(self.session.id.clone());
+        let accepted = self.gateway.chat(&Prompt { text, session, workflow, ..Prompt::default() })?;
         if let Some(turn) = accepted.turn() {
             return self.follow(&turn);
         }
@@ -184,7 +176,7 @@ impl Plain {
             // While a question is open, Ctrl+C ends the program, and the request stays open.
             self.idle.store(questions.is_open(), Ordering::Relaxed);
             if self.interrupted.swap(false, Ordering::Relaxed) {
-                self.gateway.cancel(&Identity::local(), &self.session.id, None)?;
+                self.gateway.cancel(&local(), &self.session.id, None)?;
             }
             for event in batch {
                 let text = |name: &str| text(&event, name);

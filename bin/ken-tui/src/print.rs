@@ -6,7 +6,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use ken_client::approvals::{Asking, Questions};
-use ken_client::chat::{Accepted, Identity, Prompt, Turn, failure};
+use ken_client::chat::{Accepted, Prompt, Turn, failure, local};
 use ken_client::interrupt::{Interrupt, STATUS};
 use ken_client::piped::{fenced, is_piped, read_stdin, text_of_stdin};
 use ken_client::{Gateway, LiveText};
@@ -29,21 +29,19 @@ const PATIENCE: Duration = Duration::from_secs(300);
 pub(crate) fn run(finder: &Finder, words: &str, selector: &Selector, as_json: bool) -> Result<ExitCode, Error> {
     let (text, has_stdin) = whole(words)?;
     let mut gateway = with_retry_notes(finder.gateway(print_note)?);
-    let mut prompt = Prompt::new(Identity::local(), &text);
-    // A log or a diff is text from outside, as an attached file is.
-    prompt.attached = has_stdin;
-    prompt.session = match selector {
+    let session = match selector {
         // The gateway creates the session together with the prompt.
         Selector::Fresh(None) => None,
         // A program cannot see that a fresh session has begun instead, so that is an error.
         Selector::Named(word) => {
             let id = gateway.session_of_word(word);
-            Some(gateway.existing_session(&Identity::local(), &id)?.id)
+            Some(gateway.existing_session(&id)?.id)
         }
         selector => Some(open(&mut gateway, selector)?.id),
     };
     let interrupt = Interrupt::catch()?;
-    let accepted = gateway.chat(&prompt)?;
+    // A log or a diff is text from outside, as an attached file is.
+    let accepted = gateway.chat(&Prompt { text, session, attached: has_stdin, ..Prompt::default() })?;
     match accepted.turn() {
         Some(turn) => {
             interrupt.turn_begins();
@@ -76,7 +74,7 @@ fn whole(text: &str) -> Result<(String, bool), Error> {
 
 fn command(accepted: &Accepted, as_json: bool) -> Result<ExitCode, Error> {
     if as_json {
-        put(&format!("{}\n", accepted.body()))?
+        put(&format!("{}\n", accepted.body))?
     } else {
         put(&format!("{}\n", for_output(&accepted.result().unwrap_or_default())))?
     }
@@ -97,7 +95,7 @@ fn follow(
     let mut live = LiveText::default();
     while let Some(batch) = events.next(Some(GLANCE))? {
         if interrupt.take() {
-            gateway.clone().cancel(&Identity::local(), session, Some(&turn.submission))?;
+            gateway.clone().cancel(&local(), session, Some(&turn.submission))?;
         }
         for event in batch {
             let text = |name: &str| text(&event, name);
@@ -156,7 +154,6 @@ pub(crate) fn with_retry_notes(gateway: Gateway) -> Gateway {
     })
 }
 
-/// Prints a line on standard error.
 pub(crate) fn print_note(text: &str) {
     _ = io::stderr().write_all(format!("ken-tui: {}\n", for_terminal(text)).as_bytes());
 }

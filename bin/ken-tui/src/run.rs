@@ -185,7 +185,7 @@ impl App {
             Effect::Open(selector) => self.net.open(selector),
             Effect::Attach { epoch, session, offset } => self.net.attach(epoch, &session, offset),
             Effect::Page { epoch, session, before } => self.net.page(epoch, session, before),
-            Effect::Send(outgoing) => self.net.post(*outgoing),
+            Effect::Send { id, prompt } => self.net.post(id, *prompt),
             Effect::Cancel { session } => self.net.cancel(session),
             Effect::Sessions { after } => self.net.sessions(after),
             Effect::Approvals => self.net.approvals(),
@@ -195,30 +195,21 @@ impl App {
             Effect::Copy(text) => return self.copy(&text),
             Effect::Notify(what) => return put(&format!("\x07\x1b]9;{what}\x07")),
             Effect::Edit(text) => return self.edit(&text),
-            Effect::ReadFile(path) => {
-                let attached = attachment(&path);
-                return self.handle(Message::Attached(attached));
-            }
-            Effect::ListFiles => {
-                let port = self.port.clone();
-                std::thread::spawn(move || {
-                    let (paths, cut) = listed(Path::new("."));
-                    port.send(Message::Files { paths, cut });
-                });
-            }
+            Effect::ReadFile(path) => return self.handle(Message::Attached(attachment(&path))),
+            Effect::ListFiles => self.in_background(|| {
+                let (paths, cut) = listed(Path::new("."));
+                Message::Files { paths, cut }
+            }),
             Effect::LoadHistory => {
-                let (files, port) = (self.files.clone(), self.port.clone());
-                std::thread::spawn(move || {
-                    let entries = files.map(|files| files.history().prompts()).unwrap_or_default();
-                    port.send(Message::History(entries));
-                });
+                let files = self.files.clone();
+                self.in_background(|| Message::History(files.map(|files| files.history.prompts()).unwrap_or_default()));
             }
             // The client works without a history, so errors are ignored.
             Effect::Remember { text, session } => {
-                _ = self.files.as_ref().map(|files| files.history().add(&text, &session));
+                _ = self.files.as_ref().map(|files| files.history.add(&text, &session));
             }
             Effect::Forget { session } => {
-                _ = self.files.as_ref().map(|files| files.history().forget(&session));
+                _ = self.files.as_ref().map(|files| files.history.forget(&session));
             }
             Effect::Log(category) => self.log(category),
             Effect::Suspend => return self.suspend(),
@@ -226,6 +217,11 @@ impl App {
             Effect::Quit(status) => self.quit = Some(status),
         }
         Ok(())
+    }
+
+    fn in_background(&self, work: impl FnOnce() -> Message + Send + 'static) {
+        let port = self.port.clone();
+        std::thread::spawn(move || port.send(work()));
     }
 
     fn copy(&mut self, text: &str) -> io::Result<()> {

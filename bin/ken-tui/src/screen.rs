@@ -22,27 +22,23 @@ const END: &str = "\x1b[?2026l";
 /// A symbol that no cell of a frame contains, for cells whose content is unknown.
 const UNKNOWN: &str = "\u{f8fe}";
 
+/// The alternate screen. It is left when this is dropped.
 pub(crate) struct Screen {
-    painter: Painter,
-}
-
-/// Writes frames. It holds the cells that the terminal shows now.
-struct Painter {
+    /// The cells that the terminal shows now.
     front: Buffer,
     cursor: Option<Position>,
     has_colour: bool,
 }
 
 impl Screen {
-    /// Enters the alternate screen. It is left when this is dropped, and before a panic is reported.
+    /// Enters the alternate screen, which is also left before a panic is reported.
     pub(crate) fn enter(has_colour: bool) -> io::Result<Screen> {
         let default = std::panic::take_hook();
         std::panic::set_hook(Box::new(move |panic| {
             leave();
             default(panic);
         }));
-        let painter = Painter { front: Buffer::empty(Rect::ZERO), cursor: None, has_colour };
-        let mut screen = Screen { painter };
+        let mut screen = Screen { front: Buffer::empty(Rect::ZERO), cursor: None, has_colour };
         screen.resume()?;
         Ok(screen)
     }
@@ -62,7 +58,6 @@ impl Screen {
         leave();
     }
 
-    /// Returns the current area of the terminal.
     pub(crate) fn area() -> Rect {
         match tcgetwinsize(io::stdout()) {
             // If the terminal does not report its size, the area is empty.
@@ -73,18 +68,16 @@ impl Screen {
 
     /// Makes the next frame paint every cell. The screen is not cleared, because that would flicker.
     pub(crate) fn forget(&mut self) {
-        self.painter.front = Buffer::empty(Rect::ZERO);
-        self.painter.cursor = None;
+        self.front = Buffer::empty(Rect::ZERO);
+        self.cursor = None;
     }
 
     /// Shows a frame. Only changed cells are written, and nothing if the frame has not changed.
     pub(crate) fn paint(&mut self, frame: &Buffer, cursor: Option<Position>) -> io::Result<()> {
-        let bytes = self.painter.difference(frame, cursor);
+        let bytes = self.difference(frame, cursor);
         if bytes.is_empty() { Ok(()) } else { put(&bytes) }
     }
-}
 
-impl Painter {
     fn difference(&mut self, frame: &Buffer, cursor: Option<Position>) -> String {
         if self.front.area != frame.area {
             let mut unknown = Cell::default();
@@ -153,7 +146,6 @@ fn leave() {
     }
 }
 
-/// Writes to the terminal at once.
 pub(crate) fn put(text: &str) -> io::Result<()> {
     let mut stdout = io::stdout().lock();
     stdout.write_all(text.as_bytes())?;
@@ -247,8 +239,9 @@ fn colour(out: &mut String, colour: Option<Color>, base: u8) {
 mod tests {
     use super::*;
 
-    fn painter() -> Painter {
-        Painter { front: Buffer::empty(Rect::ZERO), cursor: None, has_colour: true }
+    /// A screen that nobody has entered.
+    fn screen() -> Screen {
+        Screen { front: Buffer::empty(Rect::ZERO), cursor: None, has_colour: true }
     }
 
     fn frame(lines: &[&str]) -> Buffer {
@@ -261,20 +254,20 @@ mod tests {
 
     #[test]
     fn only_what_differs_is_written_and_for_nothing_nothing() {
-        let mut painter = painter();
-        let all = painter.difference(&frame(&["one", "two"]), None);
+        let mut screen = screen();
+        let all = screen.difference(&frame(&["one", "two"]), None);
         assert!(all.starts_with(BEGIN) && all.ends_with(END) && !all.contains("\x1b[2J"));
-        assert_eq!(painter.difference(&frame(&["one", "two"]), None), "");
-        let some = painter.difference(&frame(&["one", "twO"]), None);
+        assert_eq!(screen.difference(&frame(&["one", "two"]), None), "");
+        let some = screen.difference(&frame(&["one", "twO"]), None);
         assert_eq!(some, "\x1b[?2026h\x1b[?25l\x1b[2;3H\x1b[0mO\x1b[0m\x1b[?2026l");
-        let cursor = painter.difference(&frame(&["one", "twO"]), Some(Position::new(1, 1)));
+        let cursor = screen.difference(&frame(&["one", "twO"]), Some(Position::new(1, 1)));
         assert_eq!(cursor, "\x1b[2;2H\x1b[?25h");
     }
 
     #[test]
     fn the_cursor_is_placed_after_a_character_of_doubtful_width() {
-        let mut painter = painter();
-        let text = painter.difference(&frame(&["a☀️b✓c"]), None);
+        let mut screen = screen();
+        let text = screen.difference(&frame(&["a☀️b✓c"]), None);
         assert!(text.contains("a  \x1b[1;2H☀️\x1b[1;4Hb"), "{text:?}");
         assert!(text.contains("✓\x1b[1;6Hc"), "{text:?}");
     }

@@ -118,8 +118,7 @@ fn conversation(model: &mut Model, area: Rect, buffer: &mut Buffer) -> Option<Po
     }
 
     let mut y = area.y + transcript_rows;
-    let height = below_rows;
-    text(&below, Rect { y, height, ..area }, buffer);
+    text(&below, Rect { y, height: below_rows, ..area }, buffer);
     y += below_rows;
     if rule > 0 {
         let more = if model.transcript.follows() { "" } else { " ↓ more below, Esc goes to the end " };
@@ -418,11 +417,8 @@ fn list_window(list: &List, area: Rect, buffer: &mut Buffer) -> Option<Position>
     let first = (list.selected() + 1).saturating_sub(visible);
     for (offset, row) in rows.iter().skip(first).take(visible).enumerate() {
         let y = inner.y + 1 + u16::try_from(offset).unwrap_or(0);
-        let style = if first + offset == list.selected() {
-            Style::new().add_modifier(Modifier::REVERSED)
-        } else {
-            Style::new()
-        };
+        let is_selected = first + offset == list.selected();
+        let style = if is_selected { Style::new().add_modifier(Modifier::REVERSED) } else { Style::new() };
         let remark = width(&row.remark);
         let room_for_text = room.saturating_sub(remark + 1);
         buffer.set_stringn(inner.x, y, " ".repeat(room), room, style);

@@ -1,7 +1,5 @@
 //! `ken approvals`, `ken approve` and `ken deny`: requests of agents for actions that need a person's approval.
 
-use std::process::ExitCode;
-
 use clap::Args;
 use ken_approval::{Request, one_line};
 use ken_client::Gateway;
@@ -14,17 +12,12 @@ use serde_json::Value;
 use crate::gateway;
 use crate::globals::Globals;
 use crate::ids::{LAST, Wanted, field};
-use crate::output::{Outcome, print_json, print_line, print_table, print_text};
+use crate::output::{print_json, print_line, print_table, print_text};
 use crate::progress::during;
 
 const PENDING: &str = "/api/approvals/pending";
 const ALL: &str = "/api/approvals?limit=100";
-const REQUEST: Wanted = Wanted {
-    kinds: &[IdKind::Approval],
-    last: &[IdKind::Approval],
-    name: "request",
-    hint: "`ken approvals --all` lists them",
-};
+const REQUEST: Wanted = Wanted::of(&[IdKind::Approval], "request", "`ken approvals --all` lists them");
 const PENDING_REQUEST: Wanted = Wanted { name: "pending request", hint: "`ken approvals` lists them", ..REQUEST };
 
 #[derive(Debug, Args)]
@@ -72,17 +65,16 @@ struct DecisionText {
     by: Option<String>,
 }
 
-pub(crate) fn run(globals: &Globals, args: &Approvals) -> Outcome {
+pub(crate) fn run(globals: &Globals, args: &Approvals) -> Result<(), Error> {
     let mut gateway = gateway::find(globals)?;
     match &args.id {
         Some(word) => {
             let id = REQUEST.find(&mut gateway, word)?.id;
-            show(globals, &mut gateway, &id, args.json)?;
+            show(globals, &mut gateway, &id, args.json)
         }
-        None if args.all => list_all(&mut gateway, args.json)?,
-        None => list(&mut gateway, args.json)?,
+        None if args.all => list_all(&mut gateway, args.json),
+        None => list(&mut gateway, args.json),
     }
-    Ok(ExitCode::SUCCESS)
 }
 
 fn list(gateway: &mut Gateway, as_json: bool) -> Result<(), Error> {
@@ -161,12 +153,12 @@ fn status(record: &Value, request: &Request) -> String {
     status
 }
 
-pub(crate) fn approve(globals: &Globals, args: &Approve) -> Outcome {
+pub(crate) fn approve(globals: &Globals, args: &Approve) -> Result<(), Error> {
     let digest = args.digest.clone();
     decide(globals, args.id.as_ref(), Decision { for_session: args.session, digest, ..decision(true, &args.words) })
 }
 
-pub(crate) fn deny(globals: &Globals, args: &Deny) -> Outcome {
+pub(crate) fn deny(globals: &Globals, args: &Deny) -> Result<(), Error> {
     decide(globals, args.id.as_ref(), decision(false, &args.words))
 }
 
@@ -175,7 +167,7 @@ fn decision(approved: bool, words: &DecisionText) -> Decision {
     Decision { approved, by, reason: words.reason.clone(), for_session: false, digest: None }
 }
 
-fn decide(globals: &Globals, word: Option<&String>, decision: Decision) -> Outcome {
+fn decide(globals: &Globals, word: Option<&String>, decision: Decision) -> Result<(), Error> {
     // Nobody decides a request without having named it.
     let missing = || Error::invalid("ID", "the id of the request is missing");
     let word = word.ok_or_else(|| missing().hint("`ken approvals` lists them; `last` is the only one that waits"))?;
@@ -183,8 +175,7 @@ fn decide(globals: &Globals, word: Option<&String>, decision: Decision) -> Outco
     let id = find_pending(&mut gateway, word)?;
     during("deciding", || gateway.decide(&id, &decision))?;
     let done = if decision.approved { "approved" } else { "denied" };
-    print_line(&format!("{done} {id}"))?;
-    Ok(ExitCode::SUCCESS)
+    print_line(&format!("{done} {id}"))
 }
 
 /// Returns the id of the only pending request that a word names. `last` names it only if no other one waits, so that

@@ -1,7 +1,6 @@
 //! `ken call PART OP [key=value …]`: calls any operation of any part.
 
-use std::io::{IsTerminal, Read};
-use std::process::ExitCode;
+use std::io::IsTerminal;
 use std::time::Duration;
 
 use clap::Args;
@@ -17,8 +16,9 @@ use crate::client;
 use crate::duration::duration;
 use crate::gateway::status;
 use crate::ids::items;
+use crate::input::stdin_text;
 use crate::operations::describe;
-use crate::output::{Outcome, print_json, print_text};
+use crate::output::{print_json, print_text};
 
 #[derive(Debug, Args)]
 pub(crate) struct Call {
@@ -37,7 +37,7 @@ pub(crate) struct Call {
     pub(crate) timeout: Duration,
 }
 
-pub(crate) fn run(places: &Places, call: &Call) -> Outcome {
+pub(crate) fn run(places: &Places, call: &Call) -> Result<(), Error> {
     if call.part.contains('/') {
         return Err(Error::invalid("PART", "the name of a part, without slashes"));
     }
@@ -47,23 +47,19 @@ pub(crate) fn run(places: &Places, call: &Call) -> Outcome {
         return list(&mut part, call);
     };
     let answer = part.call(op, &args, Some(call.timeout), |item| print_json(&item))?;
-    print_json(&answer)?;
-    Ok(ExitCode::SUCCESS)
+    print_json(&answer)
 }
 
 /// Prints the operations that the part reports, with their arguments.
-fn list(part: &mut Client, call: &Call) -> Outcome {
+fn list(part: &mut Client, call: &Call) -> Result<(), Error> {
     let info = part.call("service.info", &json!({}), Some(call.timeout), |_| Ok(()))?;
-    for op in items(&info, "ops").iter().filter_map(Value::as_str) {
-        print_text(&describe(op))?;
-    }
-    Ok(ExitCode::SUCCESS)
+    items(&info, "ops").iter().filter_map(Value::as_str).try_for_each(|op| print_text(&describe(op)))
 }
 
 /// Connects to a part. If that fails, the error says whether kend knows no part of this name, or the part does not
 /// accept connections now.
 fn connect(places: &Places, call: &Call) -> Result<Client, Error> {
-    client::connect(&places.socket(&call.part), &call.part).map_err(|lost| match check_operation(places, call) {
+    client::connect(places, &call.part).map_err(|lost| match check_operation(places, call) {
         Err(unknown) if unknown.code == Code::NotFound => unknown,
         _ => lost,
     })
@@ -105,16 +101,10 @@ fn value(text: &str) -> Value {
 }
 
 fn read_input() -> Result<Value, Error> {
-    let input = std::io::stdin();
-    if input.is_terminal() {
+    if std::io::stdin().is_terminal() {
         return Err(Error::invalid("-", "standard input is a terminal; a JSON object is expected there"));
     }
-    let mut bytes = Vec::new();
-    input
-        .take(WIRE_LINE_BYTES as u64)
-        .read_to_end(&mut bytes)
-        .map_err(|error| Error::invalid("-", format!("standard input: {error}")))?;
-    match json::parse(&bytes, json::MAX_DEPTH)? {
+    match json::parse(stdin_text(WIRE_LINE_BYTES as u64)?.as_bytes(), json::MAX_DEPTH)? {
         Value::Object(args) => Ok(Value::Object(args)),
         _ => Err(Error::invalid("-", "standard input is not a JSON object")),
     }

@@ -18,9 +18,10 @@ pub(crate) const GRACE: Duration = Duration::from_secs(2);
 
 const START: &str = "start it with `ken up`; a system under a folder is named by --home or KEN_HOME";
 
-/// Connects to a socket. `name` is the name of the other side in error messages.
-pub(crate) fn connect(path: &Path, name: &str) -> Result<Client, Error> {
-    Client::connect(path, name).map_err(|error| unreachable_error(path, name, &error))
+/// Connects to a part, or to kend.
+pub(crate) fn connect(places: &Places, part: &str) -> Result<Client, Error> {
+    let path = places.socket(part);
+    Client::connect(&path, part).map_err(|error| unreachable_error(&path, part, &error))
 }
 
 fn unreachable_error(path: &Path, name: &str, error: &IoError) -> Error {
@@ -40,10 +41,6 @@ fn unreachable_error(path: &Path, name: &str, error: &IoError) -> Error {
     }
 }
 
-pub(crate) fn kend(places: &Places) -> Result<Client, Error> {
-    connect(&places.socket(KEND), KEND)
-}
-
 /// Connects to a part and calls an operation that returns no items before its reply. `limit` is the timeout.
 pub(crate) fn call<O: Op>(
     places: &Places,
@@ -51,7 +48,18 @@ pub(crate) fn call<O: Op>(
     args: &O::Args,
     limit: Option<Duration>,
 ) -> Result<O::Reply, Error> {
-    parse_reply(part, ask(places, part, O::NAME, &to_args(args)?, limit)?)
+    call_on::<O>(&mut connect(places, part)?, part, args, limit)
+}
+
+/// Like [`call`], on a connection that is open.
+pub(crate) fn call_on<O: Op>(
+    client: &mut Client,
+    part: &str,
+    args: &O::Args,
+    limit: Option<Duration>,
+) -> Result<O::Reply, Error> {
+    let args = serde_json::to_value(args).map_err(|error| Error::internal(error.to_string()))?;
+    parse_reply(part, client.call(O::NAME, &args, limit, |_| Ok(()))?)
 }
 
 /// Like [`call`], with JSON instead of the types of the operation.
@@ -62,7 +70,7 @@ pub(crate) fn ask(
     args: &Value,
     limit: Option<Duration>,
 ) -> Result<Value, Error> {
-    connect(&places.socket(part), part)?.call(op, args, limit, |_| Ok(()))
+    connect(places, part)?.call(op, args, limit, |_| Ok(()))
 }
 
 /// Converts the reply of a part to its type. Fails if the part is of a version whose reply has another form.
@@ -71,11 +79,6 @@ pub(crate) fn parse_reply<T: DeserializeOwned>(part: &str, value: Value) -> Resu
         Error::internal(format!("the answer of {part} is not understood: {error}"))
             .hint(format!("are ken and {part} of one version?"))
     })
-}
-
-/// Converts the arguments of an operation to JSON.
-pub(crate) fn to_args(args: &impl serde::Serialize) -> Result<Value, Error> {
-    serde_json::to_value(args).map_err(|error| Error::internal(error.to_string()))
 }
 
 #[cfg(test)]

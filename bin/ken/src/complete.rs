@@ -2,7 +2,6 @@
 //! per line with a tab and a description. It asks the running parts, never starts one, and says nothing if none answers.
 
 use std::path::PathBuf;
-use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Args;
@@ -18,7 +17,7 @@ use ken_types::places::Places;
 use crate::client::{KEND, call};
 use crate::globals::Globals;
 use crate::ids::LAST;
-use crate::output::{Outcome, one_line, print_text};
+use crate::output::{one_line, print_text};
 
 /// The timeout of the one call that is made. A shell must not seem to hang.
 const TIMEOUT: Duration = Duration::from_millis(150);
@@ -40,22 +39,19 @@ enum Value {
 }
 
 /// Prints the values, or nothing. `ken` is the command line of this program, as clap describes it.
-pub(crate) fn run(globals: &Globals, args: &Complete, ken: clap::Command) -> Outcome {
-    let line = Line::read(&ken, &args.words);
-    let Some(value) = line.value() else {
-        return Ok(ExitCode::SUCCESS);
-    };
+pub(crate) fn run(globals: &Globals, args: &Complete, ken: &clap::Command) -> Result<(), Error> {
+    let line = Line::read(ken, &args.words);
+    let Some(value) = line.value() else { return Ok(()) };
     // The parts are those of this machine, so another one's are not known.
     if globals.url.is_some() || line.has_url {
-        return Ok(ExitCode::SUCCESS);
+        return Ok(());
     }
     let home = line.home.map(PathBuf::from).or_else(|| globals.home.clone());
     let globals = Globals { home, url: None, secret_file: None, raw: false };
     let found = globals.places().and_then(|places| values(&places, value)).unwrap_or_default();
     let fitting = found.iter().filter(|(value, _)| value.starts_with(line.current));
     let text: String = fitting.map(|(value, about)| format!("{value}\t{}\n", one_line(about))).collect();
-    print_text(&text)?;
-    Ok(ExitCode::SUCCESS)
+    print_text(&text)
 }
 
 fn values(places: &Places, value: Value) -> Result<Vec<(String, String)>, Error> {

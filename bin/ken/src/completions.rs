@@ -1,12 +1,10 @@
 //! `ken completions`: a script that completes the commands, flags and values of `ken` in a shell.
 
-use std::process::ExitCode;
-
 use clap::Args;
 use clap_complete::Shell;
 use ken_types::Error;
 
-use crate::output::{Outcome, print_text};
+use crate::output::print_text;
 
 #[derive(Debug, Args)]
 pub(crate) struct Completions {
@@ -57,12 +55,11 @@ complete -c ken -n 'count (__ken_values) >/dev/null' -f -k -a "(__ken_values)"
 const FISH_OPTIONS: [&str; 3] = [" -l session ", " -l model ", " -l deliver-to "];
 
 /// Prints the completion script. `ken` is the command line of this program, as clap describes it.
-pub(crate) fn run(args: &Completions, mut ken: clap::Command) -> Outcome {
+pub(crate) fn run(args: &Completions, mut ken: clap::Command) -> Result<(), Error> {
     let mut script = Vec::new();
     clap_complete::generate(args.shell, &mut ken, "ken", &mut script);
     let script = String::from_utf8(script).map_err(|error| Error::internal(error.to_string()))?;
-    print_text(&with_values(args.shell, &script))?;
-    Ok(ExitCode::SUCCESS)
+    print_text(&with_values(args.shell, &script))
 }
 
 fn with_values(shell: Shell, script: &str) -> String {

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
 use ken_client::nearest;
@@ -16,7 +15,7 @@ use toml::de::{DeTable, DeValue};
 use toml::{Table, Value};
 
 use crate::gateway;
-use crate::output::{Outcome, print_json, print_line};
+use crate::output::{print_json, print_line};
 
 /// The default configuration. kend has the same one built in.
 const BUILTIN: &str = include_str!("../../../etc/ken.toml");
@@ -47,15 +46,12 @@ struct Setting {
 /// Settings by section and key, both spelled as in the file.
 type Settings = BTreeMap<String, BTreeMap<String, Setting>>;
 
-pub(crate) fn show(places: &Places, args: &ConfigShow) -> Outcome {
+pub(crate) fn show(places: &Places, args: &ConfigShow) -> Result<(), Error> {
     let mut settings = effective_settings(&places.config)?;
     use_running_ports(&mut settings, places);
     if let Some(section) = &args.section {
         check_section(&settings, section)?;
     }
-    let secrets = secret_lines(&places.secrets());
-    let file = places.secrets();
-    let secrets = secrets.iter().map(|(name, _, line)| (name, format!("{}:{line}", file.display())));
     let is_meant = |section: &str| {
         args.section.as_deref().is_none_or(|meant| section == meant || section.starts_with(&format!("{meant}.")))
     };
@@ -75,14 +71,16 @@ pub(crate) fn show(places: &Places, args: &ConfigShow) -> Outcome {
             print_line("")?;
         }
     }
-    for (name, from) in secrets.filter(|_| args.section.is_none()) {
+    let file = places.secrets();
+    for (name, _, line) in secret_lines(&file).iter().filter(|_| args.section.is_none()) {
+        let from = format!("{}:{line}", file.display());
         if args.json {
             print_json(&json!({"key": format!("secrets.{name}"), "value": MASK, "from": from}))?
         } else {
             print_line(&format!("{:<40} # {from}", format!("# {name} = {MASK}")))?
         }
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(())
 }
 
 /// Fails if there is no such section, and no section below it.
@@ -134,6 +132,15 @@ fn effective_settings(path: &Path) -> Result<Settings, Error> {
     let builtin = own.get("kend").and_then(|kend| kend.get("builtin_parts")).and_then(Value::as_bool);
     if builtin == Some(false) {
         all.retain(|section, _| !section.starts_with("part."));
+    }
+    // The walls of a built-in part fit the program of ken; kend does not give them to another one in its place.
+    for (part, keys) in own.get("part").and_then(Value::as_table).into_iter().flatten() {
+        let command = keys.get("command").and_then(Value::as_array);
+        if command.is_some_and(|words| !words.is_empty())
+            && let Some(builtin) = all.get_mut(&format!("part.{part}"))
+        {
+            builtin.remove("walls");
+        }
     }
     let line = |keys: &[&str]| match line_of(&text, keys) {
         Some(line) => format!("{}:{line}", path.display()),
@@ -241,7 +248,6 @@ fn secret_lines(path: &Path) -> Vec<(String, String, usize)> {
     settings.map(|one| (one.name.to_owned(), one.value.to_owned(), one.line)).collect()
 }
 
-/// Returns the names and values in `secrets.env`.
 pub(crate) fn secrets(path: &Path) -> Vec<(String, String)> {
     let lines = secret_lines(path).into_iter();
     lines.map(|(name, value, _)| (name, value)).collect()
@@ -266,6 +272,9 @@ mod tests {
         assert_eq!(env.to_string(), "[\"X_TOKEN=***\", \"Y=1\"]");
         let config = effective_config(&path).unwrap();
         assert_eq!((config.gateway.port, config.part["store"].nofile), (4000, 4096));
+        assert!(settings["part.store"].contains_key("walls"));
+        std::fs::write(&path, "[part.store]\ncommand = [\"my-store\"]\n").unwrap();
+        assert!(!effective_settings(&path).unwrap()["part.store"].contains_key("walls"));
         std::fs::write(&path, "[kend]\nbuiltin_parts = false\n").unwrap();
         assert!(!effective_settings(&path).unwrap().contains_key("part.store"));
         std::fs::write(&path, "[kend\n").unwrap();

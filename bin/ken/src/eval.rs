@@ -19,7 +19,6 @@ use crate::output::{ListArgs, Outcome, one_line, print_json, print_line, print_t
 use crate::replay::{read, record, replay, save};
 
 const MODEL: &str = "model";
-/// The maximum length of an answer that is shown to a person, in bytes.
 const MAX_SHOWN_BYTES: usize = 200;
 
 #[derive(Debug, Args)]
@@ -70,11 +69,12 @@ struct Run {
 
 pub(crate) fn run(places: &Places, eval: &Eval) -> Outcome {
     match &eval.command {
-        Action::Add(add) => make(places, add),
-        Action::List(args) => list(places, args),
-        Action::Rm(named) => remove(places, named),
-        Action::Run(args) => run_cases(places, args),
+        Action::Add(add) => make(places, add)?,
+        Action::List(args) => list(places, args)?,
+        Action::Rm(named) => remove(places, named)?,
+        Action::Run(args) => return run_cases(places, args),
     }
+    Ok(ExitCode::SUCCESS)
 }
 
 /// Returns the folder of the cases: `evals` beside ken.toml.
@@ -91,7 +91,7 @@ fn file(places: &Places, name: &str) -> Result<PathBuf, Error> {
     Ok(folder(places).join(format!("{name}.json")))
 }
 
-fn make(places: &Places, add: &Add) -> Outcome {
+fn make(places: &Places, add: &Add) -> Result<(), Error> {
     let case = record(places, &add.run)?;
     let submission = case.pointer("/record/claim/lease/submission_id");
     let id = submission.and_then(Value::as_str).unwrap_or(&add.run);
@@ -108,8 +108,7 @@ fn make(places: &Places, add: &Add) -> Outcome {
         return Err(Error::conflict(format!("there is a case {name} already")).hint(hint));
     }
     save(&file, &case)?;
-    print_line(name)?;
-    Ok(ExitCode::SUCCESS)
+    print_line(name)
 }
 
 /// Returns the names and files of the cases, sorted by name.
@@ -130,7 +129,7 @@ fn prompt(case: &Value) -> &str {
     text.unwrap_or_default()
 }
 
-fn list(places: &Places, args: &ListArgs) -> Outcome {
+fn list(places: &Places, args: &ListArgs) -> Result<(), Error> {
     let mut rows = Vec::new();
     for (name, file) in cases(places) {
         let case = read(&file)?;
@@ -141,13 +140,10 @@ fn list(places: &Places, args: &ListArgs) -> Outcome {
             rows.push([name, events.to_string(), one_line(ken_text::head(prompt(&case), MAX_SHOWN_BYTES))])
         }
     }
-    if !args.json {
-        print_table(["NAME", "EVENTS", "PROMPT"], rows)?;
-    }
-    Ok(ExitCode::SUCCESS)
+    if args.json { Ok(()) } else { print_table(["NAME", "EVENTS", "PROMPT"], rows) }
 }
 
-fn remove(places: &Places, named: &Named) -> Outcome {
+fn remove(places: &Places, named: &Named) -> Result<(), Error> {
     for name in &named.names {
         let file = file(places, name)?;
         fs::remove_file(&file).map_err(|error| match error.kind() {
@@ -155,7 +151,7 @@ fn remove(places: &Places, named: &Named) -> Outcome {
             _ => Error::unavailable(format!("{}: {error}", file.display())),
         })?;
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(())
 }
 
 /// Removes the cases that were made of turns of a session.

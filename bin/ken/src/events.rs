@@ -1,14 +1,13 @@
 //! `ken events`: prints changes in the system.
 
-use std::process::ExitCode;
-
 use clap::Args;
 use ken_client::{Method, Reader};
+use ken_types::Error;
 use serde_json::Value;
 
 use crate::gateway;
 use crate::globals::Globals;
-use crate::output::{Outcome, one_line, print_json, print_line};
+use crate::output::{one_line, print_json, print_line};
 
 const TARGET: &str = "/api/events";
 /// Fields that are printed at the start of the line, or are of no use to a person.
@@ -27,12 +26,12 @@ pub(crate) struct Events {
     pub(crate) json: bool,
 }
 
-pub(crate) fn run(globals: &Globals, args: &Events) -> Outcome {
+pub(crate) fn run(globals: &Globals, args: &Events) -> Result<(), Error> {
     let mut gateway = gateway::find(globals)?;
     let end = gateway.call(&Method::HEAD, TARGET, &[], &[])?;
     let is_empty = end.header("stream-next-offset") == Some("-1");
     if is_empty && !args.follow {
-        return Ok(ExitCode::SUCCESS);
+        return Ok(());
     }
     let tail = Some(u64::from(args.lines)).filter(|lines| *lines > 0);
     let from = if tail.is_some() { "-1" } else { "now" };
@@ -44,12 +43,12 @@ pub(crate) fn run(globals: &Globals, args: &Events) -> Outcome {
             show(&event, args.json)?;
         }
         if page.up_to_date && !args.follow {
-            return Ok(ExitCode::SUCCESS);
+            return Ok(());
         }
     }
 }
 
-fn show(event: &Value, as_json: bool) -> Result<(), ken_types::Error> {
+fn show(event: &Value, as_json: bool) -> Result<(), Error> {
     if as_json {
         return print_json(event);
     }

@@ -3,32 +3,35 @@
 use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
-use std::path::PathBuf;
-use std::process::Command;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
 
 use ken_client::nearest;
 use ken_tool::find_program;
+use ken_types::error::JSON_ERRORS;
 use ken_types::{Code, Error};
 use serde::Deserialize;
 
 use crate::globals::Globals;
-use crate::output::Outcome;
 
 /// Replaces this process by the program of the command. `ken` is the command line of this program, as clap describes
 /// it.
-pub(crate) fn run(globals: &Globals, words: &[OsString], ken: &clap::Command) -> Outcome {
+pub(crate) fn run(globals: &Globals, words: &[OsString], ken: &clap::Command) -> Result<(), Error> {
     let Some((name, args)) = words.split_first() else {
         return Err(Error::invalid("", "no command"));
     };
     let name = name.to_string_lossy();
     let path = program(&name).ok_or_else(|| unknown(&name, ken))?;
-    let mut command = Command::new(&path);
-    command.args(args);
+    become_program(globals, Command::new(path).args(args))
+}
+
+/// Replaces this process by a program, which then works for the same system.
+pub(crate) fn become_program(globals: &Globals, command: &mut Command) -> Result<(), Error> {
     if let Some(home) = globals.home()? {
         command.env("KEN_HOME", home);
     }
     let error = command.exec();
-    Err(Error::unavailable(format!("{}: {error}", path.display())))
+    Err(cannot_run(command, &error))
 }
 
 /// Returns the path of `ken-NAME`, beside `ken` or on PATH. A name with a slash is never a program, so that it cannot
@@ -38,9 +41,33 @@ pub(crate) fn program(name: &str) -> Option<PathBuf> {
     file.and_then(find_program)
 }
 
+/// Returns a program of ken, such as `ken-agent`, as a command.
+pub(crate) fn installed(program: &str) -> Result<Command, Error> {
+    find_program(program).map(Command::new).ok_or_else(|| {
+        Error::unavailable(format!("there is no {program} beside ken or on PATH"))
+            .hint("install ken again: make install")
+    })
+}
+
+/// Runs a program of ken to its end, without input.
+pub(crate) fn output(command: &mut Command) -> Result<Output, Error> {
+    let output = command.env(JSON_ERRORS.0, JSON_ERRORS.1).stdin(Stdio::null()).output();
+    output.map_err(|error| cannot_run(command, &error))
+}
+
+pub(crate) fn cannot_run(command: &Command, error: &std::io::Error) -> Error {
+    Error::unavailable(format!("{}: {error}", command.get_program().display()))
+}
+
+/// Runs a program of ken as [`output`] does, and returns what it prints. If it fails, its error is returned.
+pub(crate) fn printed(command: &mut Command, otherwise: Code) -> Result<Vec<u8>, Error> {
+    let output = output(command)?;
+    if output.status.success() { Ok(output.stdout) } else { Err(error_of(command, &output.stderr, otherwise)) }
+}
+
 /// Returns the error that a program has written to standard error as one line of JSON. If it is no such line, returns its text
 /// as an error with the code `otherwise`.
-pub(crate) fn error_of(program: &str, stderr: &[u8], otherwise: Code) -> Error {
+pub(crate) fn error_of(program: &Command, stderr: &[u8], otherwise: Code) -> Error {
     #[derive(Deserialize)]
     struct Line {
         error: Error,
@@ -48,6 +75,7 @@ pub(crate) fn error_of(program: &str, stderr: &[u8], otherwise: Code) -> Error {
     let line = serde_json::from_slice(stderr).map(|Line { error }| error);
     line.unwrap_or_else(|_| {
         let text = String::from_utf8_lossy(stderr);
+        let program = Path::new(program.get_program()).file_name().unwrap_or_default().display();
         Error::new(otherwise, format!("{program}: {}", text.trim()))
     })
 }
@@ -119,9 +147,10 @@ mod tests {
 
     #[test]
     fn the_error_of_a_program_keeps_its_code_and_plain_text_gets_one() {
-        let error = error_of("ken-x", br#"{"error":{"code":"not_found","message":"no such run"}}"#, Code::Internal);
+        let ken_x = Command::new("/usr/bin/ken-x");
+        let error = error_of(&ken_x, br#"{"error":{"code":"not_found","message":"no such run"}}"#, Code::Internal);
         assert_eq!(error, Error::not_found("no such run"));
-        let crashed = error_of("ken-x", b"thread 'main' panicked\n", Code::Internal);
+        let crashed = error_of(&ken_x, b"thread 'main' panicked\n", Code::Internal);
         assert_eq!(crashed, Error::internal("ken-x: thread 'main' panicked"));
     }
 }

@@ -21,16 +21,16 @@ const TELL_AFTER: Duration = Duration::from_secs(1);
 /// `KEN_API_SECRET`, or, for the gateway of this system, from the files beside its configuration.
 pub(crate) fn find(globals: &Globals) -> Result<Gateway, Error> {
     let given = Secret::given(globals.secret_file.as_deref())?;
-    if let Some(url) = &globals.url {
-        let gateway = Gateway::at(Endpoint::given(url)?.with_secret(given))?;
-        return Ok(gateway.on_retry(tell_once()));
-    }
-    let places = globals.places()?;
-    let secret = match given {
-        Some(secret) => Some(secret),
-        None => Secret::configured(&places)?,
+    let gateway = if let Some(url) = &globals.url {
+        Gateway::at(Endpoint::given(url)?.with_secret(given))?
+    } else {
+        let places = globals.places()?;
+        let secret = match given {
+            Some(secret) => Some(secret),
+            None => Secret::configured(&places)?,
+        };
+        Gateway::located(move || Ok(Endpoint::new(&url(&places)?).with_secret(secret.clone())))?
     };
-    let gateway = Gateway::located(move || Ok(Endpoint::new(&url(&places)?).with_secret(secret.clone())))?;
     Ok(gateway.on_retry(tell_once()))
 }
 
@@ -46,29 +46,19 @@ fn tell_once() -> impl Fn(&Error, Duration) + Send + Sync {
 
 /// Returns the address of the gateway of this system.
 pub(crate) fn url(places: &Places) -> Result<String, Error> {
-    let listeners = status(places)?.listeners;
-    let listener = listeners.into_iter().find(|listener| listener.name == "gateway");
-    listener.map(|listener| listener.url).ok_or_else(|| match gateway_down_error(places) {
-        Some(error) => error,
-        None => Error::unavailable("no gateway is configured in this system").hint("`ken status` lists its parts"),
-    })
+    let SystemStatus { listeners, parts, stopping, .. } = status(places)?;
+    if let Some(listener) = listeners.into_iter().find(|listener| listener.name == "gateway") {
+        return Ok(listener.url);
+    }
+    let of_part = || parts.iter().find(|part| part.name == "gateway").and_then(stays_down_error);
+    Err(stopping.then(system_stopping).or_else(of_part).unwrap_or_else(|| {
+        Error::unavailable("no gateway is configured in this system").hint("`ken status` lists its parts")
+    }))
 }
 
 /// Returns the status of all parts, from kend.
 pub(crate) fn status(places: &Places) -> Result<SystemStatus, Error> {
     call::<PartsStatus>(places, KEND, &StatusArgs::default(), Some(STATUS))
-}
-
-/// Returns the error for a gateway that stays down until somebody starts it, or `None` if it may become ready.
-fn gateway_down_error(places: &Places) -> Option<Error> {
-    let status = status(places).ok()?;
-    let of_gateway = || status.parts.iter().find(|part| part.name == "gateway").and_then(stays_down_error);
-    stopping_error(&status).or_else(of_gateway)
-}
-
-/// Returns the error for a system that is stopping, or `None`.
-pub(crate) fn stopping_error(status: &SystemStatus) -> Option<Error> {
-    status.stopping.then(system_stopping)
 }
 
 /// Returns the error for a part that stays down until somebody starts it, or `None` if it may become ready.

@@ -3,13 +3,13 @@
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
-use std::process::{Command, ExitCode, Stdio};
+use std::process::{Command, Stdio};
 
 use clap::Args;
 use ken_types::Error;
 
-use crate::external::{program, unknown};
-use crate::output::{Outcome, print_line};
+use crate::external::{cannot_run, program, unknown};
+use crate::output::print_line;
 
 #[derive(Debug, Args)]
 pub(crate) struct Help {
@@ -18,26 +18,21 @@ pub(crate) struct Help {
 }
 
 /// Shows the help for a topic. `ken` is the command line of this program, as clap describes it.
-pub(crate) fn run(help: &Help, mut ken: clap::Command) -> Outcome {
+pub(crate) fn run(help: &Help, mut ken: clap::Command) -> Result<(), Error> {
     ken.build();
     if let Some(text) = flags(&mut ken, &help.topic) {
-        print_line(text.trim_end())?;
-        return Ok(ExitCode::SUCCESS);
+        return print_line(text.trim_end());
     }
     let topic = help.topic.join("-");
     let own = topic == "kend" || topic.starts_with("ken.");
     let page = if own { topic.clone() } else { format!("ken-{topic}") };
     if let Some(mut man) = manual(&page) {
-        return Err(not_run("man", &man.exec()));
+        let error = man.exec();
+        return Err(cannot_run(&man, &error));
     }
-    match program(&topic) {
-        Some(path) => Err(not_run(&page, &Command::new(path).arg("--help").exec())),
-        None => Err(unknown(&topic, &ken)),
-    }
-}
-
-fn not_run(what: &str, error: &std::io::Error) -> Error {
-    Error::unavailable(format!("{what}: {error}"))
+    let mut command = Command::new(program(&topic).ok_or_else(|| unknown(&topic, &ken))?);
+    let error = command.arg("--help").exec();
+    Err(cannot_run(&command, &error))
 }
 
 /// Returns the help text of `ken` or of one of its commands.

@@ -1,16 +1,15 @@
 //! `ken hosts`: the hosts that share a database on a server.
 
-use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
-use ken_types::Timestamp;
 use ken_types::ops::Nothing;
 use ken_types::ops::hosts::{HostRecord, HostsList, HostsRemove, RemoveHost};
 use ken_types::places::Places;
+use ken_types::{Error, Timestamp};
 
 use crate::client::call;
-use crate::output::{ListArgs, Outcome, print_json, print_line, print_note, print_table};
+use crate::output::{ListArgs, print_line, print_list, print_note};
 
 const STORE: &str = "store";
 /// A server that does not answer is reported by the store after 15 seconds.
@@ -36,33 +35,25 @@ struct Named {
     host: String,
 }
 
-pub(crate) fn run(places: &Places, hosts: &Hosts) -> Outcome {
+pub(crate) fn run(places: &Places, hosts: &Hosts) -> Result<(), Error> {
     match &hosts.command {
         Command::List(ListArgs { json }) => list(places, *json),
         Command::Rm(Named { host }) => {
             let removed = call::<HostsRemove>(places, STORE, &RemoveHost { host: host.clone() }, Some(TIMEOUT))?;
-            print_line(&removed.id)?;
-            Ok(ExitCode::SUCCESS)
+            print_line(&removed.id)
         }
     }
 }
 
 /// Prints the hosts as a table, or one line of JSON for each.
-pub(crate) fn list(places: &Places, as_json: bool) -> Outcome {
+pub(crate) fn list(places: &Places, as_json: bool) -> Result<(), Error> {
     let found = call::<HostsList>(places, STORE, &Nothing {}, Some(TIMEOUT))?;
     let Some(now) = found.server_time else {
         print_note("the data is in a file of this machine, which no other host uses: ken-postgres(7)");
-        return Ok(ExitCode::SUCCESS);
+        return Ok(());
     };
-    if as_json {
-        found.hosts.iter().try_for_each(print_json)?;
-    } else {
-        print_table(
-            ["HOST", "NAME", "STATE", "DUTIES", "SEEN", "WAITING", "VERSION"],
-            found.hosts.iter().map(|host| row(host, now)),
-        )?;
-    }
-    Ok(ExitCode::SUCCESS)
+    let head = ["HOST", "NAME", "STATE", "DUTIES", "SEEN", "WAITING", "VERSION"];
+    print_list(&found.hosts, as_json, head, |host| row(host, now))
 }
 
 fn row(host: &HostRecord, now: Timestamp) -> [String; 7] {

@@ -24,8 +24,6 @@ pub(crate) fn items<'a>(record: &'a Value, name: &str) -> &'a [Value] {
 pub(crate) const LAST: &str = "last";
 /// The maximum number of things that are listed if a word can mean several.
 const MAX_LISTED: usize = 10;
-/// One more than is listed, so that an error can say that there are more.
-const ASKED: u32 = 11;
 
 /// What a command takes.
 pub(crate) struct Wanted {
@@ -38,10 +36,18 @@ pub(crate) struct Wanted {
     pub(crate) hint: &'static str,
 }
 
+/// A session: by its id, a piece of it, its name, or `last`. An archived one is named only by its whole id.
+pub(crate) const SESSION: Wanted = Wanted::of(&[IdKind::Session], "session", "`ken sessions` lists them");
+
 impl Wanted {
+    /// One kind of thing.
+    pub(crate) const fn of(kinds: &'static [IdKind], name: &'static str, hint: &'static str) -> Wanted {
+        Wanted { kinds, last: kinds, name, hint }
+    }
+
     /// Returns what a word means, according to the gateway.
     pub(crate) fn find(&self, gateway: &mut Gateway, word: &str) -> Result<FoundId, Error> {
-        self.one(self.ask_gateway(gateway, word, ASKED)?, word)
+        self.one(self.ask_gateway(gateway, word, asked(word))?, word)
     }
 
     /// Returns what a word means to one person only, to whom sessions belong that `is_own` accepts.
@@ -73,15 +79,13 @@ impl Wanted {
 
     /// Returns what a word means, according to ken-store. For commands that need no gateway.
     pub(crate) fn find_in_store(&self, places: &Places, word: &str) -> Result<FoundId, Error> {
-        let found = client::call::<IdsFind>(places, "store", &self.question(word, ASKED), None)?;
+        let found = client::call::<IdsFind>(places, "store", &self.question(word, asked(word)), None)?;
         self.one(found.ids, word)
     }
 
     fn question(&self, word: &str, limit: u32) -> FindIds {
-        match word {
-            LAST => FindIds { word: None, kinds: self.last.to_vec(), limit: if limit == ASKED { 1 } else { limit } },
-            word => FindIds { word: Some(word.to_owned()), kinds: self.kinds.to_vec(), limit },
-        }
+        let kinds = if word == LAST { self.last } else { self.kinds };
+        FindIds { word: (word != LAST).then(|| word.to_owned()), kinds: kinds.to_vec(), limit }
     }
 
     /// Returns the only thing that a word means, of a list that holds all of them.
@@ -112,6 +116,11 @@ impl Wanted {
     }
 }
 
+/// Returns how many things are asked for: one more than is listed, so that an error can say that there are more.
+fn asked(word: &str) -> u32 {
+    if word == LAST { 1 } else { MAX_LISTED as u32 + 1 }
+}
+
 fn ambiguous(several: &[FoundId], word: &str) -> Error {
     let mut message = format!("`{word}` can mean several things:");
     for FoundId { kind, at, id, label, .. } in several.iter().take(MAX_LISTED) {
@@ -134,8 +143,7 @@ mod tests {
     use super::*;
     use ken_types::Code;
 
-    const RUNS: Wanted =
-        Wanted { kinds: &[IdKind::Run], last: &[IdKind::Run], name: "run", hint: "`ken runs` lists them" };
+    const RUNS: Wanted = Wanted::of(&[IdKind::Run], "run", "`ken runs` lists them");
 
     fn run(id: &str) -> FoundId {
         let at = Timestamp::from_millis(0);

@@ -13,14 +13,16 @@ pub(crate) fn words_or_stdin(words: &[String], limit: usize, field: &str, hint: 
     if words.iter().any(|word| word != "-") {
         return Ok(words.join(" "));
     }
-    let input = std::io::stdin();
-    if input.is_terminal() {
+    if std::io::stdin().is_terminal() {
         return Err(Error::invalid(field, "the text is missing").hint(format!("{hint}, or a text on standard input")));
     }
-    let mut text = String::new();
-    let read = input.take(limit as u64 + 1).read_to_string(&mut text);
-    read.map_err(|error| Error::invalid("-", format!("standard input: {error}")))?;
-    Ok(text)
+    stdin_text(limit as u64 + 1)
+}
+
+/// Returns the text of standard input, at most `max` bytes of it.
+pub(crate) fn stdin_text(max: u64) -> Result<String, Error> {
+    let text = std::io::read_to_string(std::io::stdin().take(max));
+    text.map_err(|error| Error::invalid("-", format!("standard input: {error}")))
 }
 
 /// Reads the file that a flag names as UTF-8 text. Fails if it has more than `max` bytes.

@@ -7,7 +7,6 @@ use std::io::{ErrorKind, Read};
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
 use std::thread::sleep;
 use std::time::{Duration, UNIX_EPOCH};
 
@@ -18,7 +17,7 @@ use ken_types::{Code, Error, Timestamp};
 use serde_json::{Map, Value};
 
 use crate::client::{KEND, call};
-use crate::output::{Outcome, print_coloured, print_line, wants_colour};
+use crate::output::{print_coloured, print_line, wants_colour};
 
 const DEFAULT_LINES: usize = 50;
 const CHUNK: usize = 64 * 1024;
@@ -49,7 +48,7 @@ pub(crate) struct Logs {
     pub(crate) level: Option<u8>,
 }
 
-pub(crate) fn run(places: &Places, logs: &Logs) -> Outcome {
+pub(crate) fn run(places: &Places, logs: &Logs) -> Result<(), Error> {
     let guard = logs.follow.then(|| connect(places)).transpose()?;
     let mut tails = open(places, logs)?;
     let filter = Filter::new(logs);
@@ -64,7 +63,7 @@ pub(crate) fn run(places: &Places, logs: &Logs) -> Outcome {
     records.iter().skip(surplus).try_for_each(|record| view.show(record))?;
     match guard {
         Some(kend) => follow(places, logs, tails, &filter, &view, kend),
-        None => Ok(ExitCode::SUCCESS),
+        None => Ok(()),
     }
 }
 
@@ -85,7 +84,7 @@ fn follow(
     filter: &Filter,
     view: &View,
     mut kend: UnixStream,
-) -> Outcome {
+) -> Result<(), Error> {
     loop {
         let ended = !matches!(kend.read(&mut [0]), Err(error) if error.kind() == ErrorKind::WouldBlock);
         let mut records = Vec::new();
@@ -163,7 +162,6 @@ impl Filter {
     }
 }
 
-/// A line of a log.
 struct Record {
     part: String,
     line: String,
@@ -192,7 +190,6 @@ impl Record {
     }
 }
 
-/// How lines are printed.
 struct View {
     json: bool,
     /// The width of the column of part names. `None` if a single part was named, because the column is then left out.

@@ -28,7 +28,6 @@ mod logs;
 mod mcp;
 mod messenger;
 mod models;
-mod named_session;
 mod needed;
 mod open;
 mod operations;
@@ -91,61 +90,64 @@ fn main() -> ExitCode {
     }
 }
 
+/// Runs the command. It prints its result itself; some have an exit status of their own.
 fn run(cli: &Cli) -> Outcome {
     let globals = &cli.globals;
+    let places = || globals.places();
     match &cli.command {
-        Command::Up(up) => up::run(globals, up),
-        Command::Down => parts::down(&globals.places()?),
-        Command::Status(status) => status::run(&globals.places()?, status),
-        Command::Logs(logs) => logs::run(&globals.places()?, logs),
+        Command::Up(up) => return up::run(globals, up),
+        Command::Status(status) => return status::run(&places()?, status),
+        Command::Chat(chat) => return chat::run(globals, chat),
+        Command::Sessions(sessions) => return sessions::run(globals, sessions),
+        Command::Knowledge(knowledge) => return knowledge::run(globals, knowledge),
+        Command::Undo(of) => return undo::run(globals, "undo", of),
+        Command::Diff(of) => return undo::run(globals, "diff", of),
+        Command::Accept(args) => return accept::run(globals, args),
+        Command::Rules(rules) => return rules::run(places, rules),
+        Command::Skills(skills) => return skills::run(places, skills),
+        Command::Replay(replay) => return replay::run(&places()?, replay),
+        Command::Eval(eval) => return eval::run(&places()?, eval),
+        Command::Setup(setup) => return models::setup::run(globals, setup),
+        Command::Doctor(doctor) => return doctor::run(globals, doctor),
+        Command::Audit { command: AuditCommand::Verify(verify) } => return audit::run(places, verify),
+        Command::External(words) if models::command::is_own(words) => return models::command::run(globals, words),
+        Command::Down => parts::down(&places()?),
+        Command::Logs(logs) => logs::run(&places()?, logs),
         Command::Open(open) => open::run(globals, open),
-        Command::Acp(args) => acp::run(globals, args),
-        Command::Reload => parts::reload(&globals.places()?),
-        Command::Upgrade => parts::upgrade(&globals.places()?),
-        Command::Start(change) => parts::start::<PartsStart>(&globals.places()?, change),
-        Command::Stop(stop) => parts::stop(&globals.places()?, stop),
-        Command::Restart(change) => parts::start::<PartsRestart>(&globals.places()?, change),
-        Command::Kill(kill) => parts::kill(&globals.places()?, kill),
-        Command::Call(call) => call::run(&globals.places()?, call),
-        Command::Chat(chat) => chat::run(globals, chat),
+        Command::Acp(_) => acp::run(globals),
+        Command::Reload => parts::reload(&places()?),
+        Command::Upgrade => parts::upgrade(&places()?),
+        Command::Start(change) => parts::start::<PartsStart>(&places()?, change),
+        Command::Stop(stop) => parts::stop(&places()?, stop),
+        Command::Restart(change) => parts::start::<PartsRestart>(&places()?, change),
+        Command::Kill(kill) => parts::kill(&places()?, kill),
+        Command::Call(call) => call::run(&places()?, call),
         Command::Events(events) => events::run(globals, events),
         Command::Stream(stream) => stream::run(globals, stream),
-        Command::Sessions(sessions) => sessions::run(globals, sessions),
         Command::Runs(runs) => runs::list(globals, runs),
         Command::Show(show) => runs::show(globals, show),
         Command::Cancel(cancel) => runs::cancel(globals, cancel),
-        Command::Knowledge(knowledge) => knowledge::run(globals, knowledge),
         Command::Schedule(schedule) => schedule::run(globals, schedule),
-        Command::Undo(of) => undo::run(globals, "undo", of),
-        Command::Diff(of) => undo::run(globals, "diff", of),
         Command::Messenger(messenger) => messenger::run(globals, messenger),
         Command::Approvals(approvals) => approvals::run(globals, approvals),
         Command::Approve(approve) => approvals::approve(globals, approve),
-        Command::Accept(args) => accept::run::<Cli>(globals, args),
-        Command::Mcp(args) => mcp::run::<Cli>(globals, args),
         Command::Deny(deny) => approvals::deny(globals, deny),
-        Command::Hosts(hosts) => hosts::run(&globals.places()?, hosts),
-        Command::Rules(rules) => rules::run(|| globals.places(), rules),
+        Command::Mcp(args) => mcp::run(globals, args),
+        Command::Hosts(hosts) => hosts::run(&places()?, hosts),
         Command::Workspace(args) => workspace::run(globals, args),
-        Command::Skills(skills) => skills::run(|| globals.places(), skills),
-        Command::Usage(usage) => usage::usage(&globals.places()?, usage),
-        Command::Replay(replay) => replay::run(&globals.places()?, replay),
-        Command::Eval(eval) => eval::run(&globals.places()?, eval),
-        Command::Why(why) => usage::why(&globals.places()?, why),
-        Command::Setup(setup) => models::setup::run(globals, setup),
-        Command::Doctor(doctor) => doctor::run(globals, doctor),
-        Command::Backup(backup) => backup::backup(&globals.places()?, backup),
-        Command::Restore(restore) => backup::restore(&globals.places()?, restore),
-        Command::Config { command: ConfigCommand::Show(show) } => config::show(&globals.places()?, show),
+        Command::Usage(usage) => usage::usage(&places()?, usage),
+        Command::Why(why) => usage::why(&places()?, why),
+        Command::Backup(backup) => backup::backup(&places()?, backup),
+        Command::Restore(restore) => backup::restore(&places()?, restore),
+        Command::Config { command: ConfigCommand::Show(show) } => config::show(&places()?, show),
         Command::Completions(completions) => completions::run(completions, Cli::command()),
         Command::Complete(complete) => {
             let mut ken = Cli::command();
             ken.build();
-            complete::run(globals, complete, ken)
+            complete::run(globals, complete, &ken)
         }
         Command::Help(help) => help::run(help, Cli::command()),
-        Command::Audit { command: AuditCommand::Verify(verify) } => audit::run(|| globals.places(), verify),
-        Command::External(words) if models::command::is_own(words) => models::command::run(globals, words),
         Command::External(words) => external::run(globals, words, &Cli::command()),
-    }
+    }?;
+    Ok(ExitCode::SUCCESS)
 }

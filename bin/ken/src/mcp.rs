@@ -2,11 +2,11 @@
 
 use std::ffi::OsString;
 
-use clap::{Args, CommandFactory, Subcommand};
+use clap::{Args, Subcommand};
+use ken_types::Error;
 
-use crate::external;
+use crate::external::{become_program, installed};
 use crate::globals::Globals;
-use crate::output::Outcome;
 
 const EXAMPLES: &str = "Examples:
   ken mcp add < server.json
@@ -40,13 +40,11 @@ struct Words {
     words: Vec<OsString>,
 }
 
-pub(crate) fn run<Cli: CommandFactory>(globals: &Globals, args: &Mcp) -> Outcome {
+pub(crate) fn run(globals: &Globals, args: &Mcp) -> Result<(), Error> {
     let (name, Words { words }) = match &args.command {
         Command::Add(words) => ("add", words),
         Command::List(words) => ("servers", words),
         Command::Prompt(words) => ("prompt", words),
     };
-    let own = ["tools", name, "--format", "summary"].map(OsString::from);
-    let all: Vec<OsString> = own.into_iter().chain(words.iter().cloned()).collect();
-    external::run(globals, &all, &Cli::command())
+    become_program(globals, installed("ken-tools")?.args([name, "--format", "summary"]).args(words))
 }

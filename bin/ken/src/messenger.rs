@@ -1,14 +1,12 @@
 //! `ken messenger`: manages who may write through the messaging connector, and its webhook, groups and messages.
 
-use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
 use ken_client::Gateway;
 use ken_types::Error;
-use ken_types::id::Mint;
-use ken_types::ops::messenger::{ConnectorSetWebhook, ListUpdates, MessengerUpdates, SetWebhook, UpdateList};
-use ken_types::ops::outbox::{ListMessages, MessageList, OutboxList};
+use ken_types::ops::messenger::{ConnectorSetWebhook, ListUpdates, MessengerUpdates, SetWebhook, UpdateRecord};
+use ken_types::ops::outbox::{ListMessages, MessageRecord, OutboxList};
 use ken_types::ops::{Nothing, Op};
 use ken_types::uri::encode_segment;
 use serde_json::{Value, json};
@@ -17,7 +15,7 @@ use crate::client;
 use crate::gateway;
 use crate::globals::Globals;
 use crate::ids::{field, items};
-use crate::output::{Outcome, print_json, print_line, print_table};
+use crate::output::{print_json, print_line, print_list};
 
 /// The timeout of a call to a part. Some calls wait for a reply of the messaging platform.
 const CALL_TIMEOUT: Duration = Duration::from_secs(70);
@@ -138,19 +136,19 @@ struct Webhook {
     url: Option<String>,
 }
 
-pub(crate) fn run(globals: &Globals, messenger: &Messenger) -> Outcome {
+pub(crate) fn run(globals: &Globals, messenger: &Messenger) -> Result<(), Error> {
     match &messenger.command {
-        Command::Status(format) => status(&mut gateway::find(globals)?, format)?,
+        Command::Status(format) => status(&mut gateway::find(globals)?, format),
         Command::Pair(code) => {
             let answer = post(globals, "pair", &json!({"code": code.code}))?;
-            print_line(&format!("admitted user {}", field(&answer, "userId")))?;
+            print_line(&format!("admitted user {}", field(&answer, "userId")))
         }
         Command::Deny(code) => {
             let answer = post(globals, "deny", &json!({"code": code.code}))?;
             if answer.get("denied") != Some(&Value::Bool(true)) {
                 return Err(Error::not_found("the code is unknown or has expired"));
             }
-            print_line("denied")?;
+            print_line("denied")
         }
         Command::Allow(user) => {
             let mut body = json!({"userId": user.user});
@@ -158,27 +156,25 @@ pub(crate) fn run(globals: &Globals, messenger: &Messenger) -> Outcome {
                 body["chatId"] = chat.as_str().into();
             }
             post(globals, "allow", &body)?;
-            print_line(&format!("allowed user {}", user.user))?;
+            print_line(&format!("allowed user {}", user.user))
         }
         Command::Remove(user) => {
             post(globals, "remove", &json!({"userId": user.user, "notify": user.notify}))?;
-            print_line(&format!("removed user {}", user.user))?;
+            print_line(&format!("removed user {}", user.user))
         }
         Command::Policy(policy) => {
             post(globals, "policy", &json!({"dmPolicy": policy.policy}))?;
-            print_line(&format!("policy {}", policy.policy))?;
+            print_line(&format!("policy {}", policy.policy))
         }
-        Command::Group(group) => set_group(globals, group)?,
-        Command::Updates(updates) => list_updates(globals, updates)?,
-        Command::Outbox(list) => list_outbox(globals, list)?,
-        Command::SetWebhook(webhook) => set_webhook(globals, webhook)?,
+        Command::Group(group) => set_group(globals, group),
+        Command::Updates(updates) => list_updates(globals, updates),
+        Command::Outbox(list) => list_outbox(globals, list),
+        Command::SetWebhook(webhook) => set_webhook(globals, webhook),
     }
-    Ok(ExitCode::SUCCESS)
 }
 
 fn post(globals: &Globals, route: &str, body: &Value) -> Result<Value, Error> {
-    let key = Mint::fresh()?.ulid();
-    gateway::find(globals)?.post(&format!("{TARGET}/{route}"), &key, body)
+    gateway::find(globals)?.post(&format!("{TARGET}/{route}"), body)
 }
 
 fn status(gateway: &mut Gateway, format: &Format) -> Result<(), Error> {
@@ -270,45 +266,36 @@ fn part<O: Op>(globals: &Globals, part: &str, args: &O::Args) -> Result<O::Reply
 
 fn list_updates(globals: &Globals, updates: &Updates) -> Result<(), Error> {
     let args = ListUpdates { limit: updates.list.limit, unanswered: updates.rejected };
-    let UpdateList { updates: found } = part::<MessengerUpdates>(globals, "store", &args)?;
-    if updates.list.json {
-        return found.iter().try_for_each(print_json);
-    }
-    let rows = found.into_iter().map(|update| {
-        let verdict = match update.reason {
-            Some(reason) => format!("{}: {reason}", update.verdict),
-            None => update.verdict,
-        };
-        let id = |id: Option<String>| id.unwrap_or_else(|| "-".to_owned());
+    let found = part::<MessengerUpdates>(globals, "store", &args)?.updates;
+    let row = |update: &UpdateRecord| {
+        let id = |id: &Option<String>| id.clone().unwrap_or_else(|| "-".to_owned());
+        let why = update.reason.as_ref().map(|reason| format!(": {reason}")).unwrap_or_default();
         [
             update.update_id.to_string(),
             update.at.to_string(),
-            update.kind,
-            id(update.sender_id),
-            id(update.chat_id),
-            verdict,
+            update.kind.clone(),
+            id(&update.sender_id),
+            id(&update.chat_id),
+            format!("{}{why}", update.verdict),
         ]
-    });
-    print_table(["UPDATE", "AT", "KIND", "SENDER", "CHAT", "VERDICT"], rows)
+    };
+    print_list(&found, updates.list.json, ["UPDATE", "AT", "KIND", "SENDER", "CHAT", "VERDICT"], row)
 }
 
 fn list_outbox(globals: &Globals, list: &Listed) -> Result<(), Error> {
     let args = ListMessages { connector: "messenger".to_owned(), limit: list.limit };
-    let MessageList { messages } = part::<OutboxList>(globals, "store", &args)?;
-    if list.json {
-        return messages.iter().try_for_each(print_json);
-    }
-    let rows = messages.into_iter().map(|message| {
+    let messages = part::<OutboxList>(globals, "store", &args)?.messages;
+    let row = |message: &MessageRecord| {
         [
             message.id.to_string(),
             message.created_at.to_string(),
-            message.chat_id,
+            message.chat_id.clone(),
             message.state.name().to_owned(),
-            message.key,
-            message.error.unwrap_or_default(),
+            message.key.clone(),
+            message.error.clone().unwrap_or_default(),
         ]
-    });
-    print_table(["MESSAGE", "AT", "CHAT", "STATE", "KEY", "ERROR"], rows)
+    };
+    print_list(&messages, list.json, ["MESSAGE", "AT", "CHAT", "STATE", "KEY", "ERROR"], row)
 }
 
 fn set_webhook(globals: &Globals, webhook: &Webhook) -> Result<(), Error> {

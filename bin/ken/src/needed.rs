@@ -1,12 +1,12 @@
 //! The parts that a turn needs, and which of them are not ready.
 
 use ken_client::{Gateway, Method};
-use ken_types::ops::kend::{PartState, PartStatus};
+use ken_types::ops::kend::{PartState, PartStatus, system_stopping};
 use ken_types::places::Places;
 use ken_types::{Error, json};
 use serde_json::Value;
 
-use crate::gateway::{self, status, stays_down_error, stopping_error};
+use crate::gateway::{self, status, stays_down_error};
 use crate::globals::Globals;
 
 /// The parts that a turn needs, in the order in which they are reported.
@@ -57,8 +57,8 @@ impl NeededParts {
             return Ok(Vec::new());
         };
         let status = status(places)?;
-        if let Some(error) = stopping_error(&status) {
-            return Err(error);
+        if status.stopping {
+            return Err(system_stopping());
         }
         let of = |name: &&str| status.parts.iter().find(|part| part.name == **name && part.state != PartState::Ready);
         Ok(PARTS.iter().filter_map(|name| of(name).cloned()).collect())

@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 use std::path::Path;
-use std::process::{Command, ExitCode, Stdio};
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use clap::Args;
@@ -16,7 +16,7 @@ use ken_types::places::Places;
 use crate::client::call;
 use crate::gateway::url;
 use crate::globals::Globals;
-use crate::output::{Outcome, print_line, print_note};
+use crate::output::{print_line, print_note};
 
 const CALL_TIMEOUT: Duration = Duration::from_secs(5);
 /// The run directory of the system service, which only its user can enter.
@@ -31,20 +31,18 @@ pub(crate) struct Open {
     print: bool,
 }
 
-pub(crate) fn run(globals: &Globals, open: &Open) -> Outcome {
+pub(crate) fn run(globals: &Globals, open: &Open) -> Result<(), Error> {
     if globals.url.is_some() {
         let error = Error::invalid("--url", "the link comes from the gateway's own machine");
         return Err(error.hint("run `ken open --print` there, and follow the link here"));
     }
     let places = globals.places()?;
     let link = link(&places)?;
-    if open.print {
-        print_line(&link)?;
-    } else if let Err(why) = show(&places, &link) {
+    if !open.print {
+        let Err(why) = show(&places, &link) else { return Ok(()) };
         print_note(&format!("no browser is opened: {why}; follow this link within a minute"));
-        print_line(&link)?;
     }
-    Ok(ExitCode::SUCCESS)
+    print_line(&link)
 }
 
 fn link(places: &Places) -> Result<String, Error> {

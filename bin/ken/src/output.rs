@@ -141,6 +141,16 @@ pub(crate) fn print_on_stderr(text: &str) {
     _ = stderr.flush();
 }
 
+/// Prints a list: as a table, or one JSON object per line.
+pub(crate) fn print_list<T: Serialize, const N: usize>(
+    list: &[T],
+    as_json: bool,
+    head: [&str; N],
+    row: impl FnMut(&T) -> [String; N],
+) -> Result<(), Error> {
+    if as_json { list.iter().try_for_each(print_json) } else { print_table(head, list.iter().map(row)) }
+}
+
 /// Prints rows of cells below a heading, with the columns aligned.
 pub(crate) fn print_table<const N: usize>(
     head: [&str; N],

@@ -1,21 +1,19 @@
 //! The commands that change the state of parts: start, stop, restart, kill, reload, down.
 
-use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Args;
 use ken_types::ops::kend::{
-    ChangeArgs, Changed, KendReload, KendUpgrade, KillArgs, PartStatus, PartsKill, PartsStop, PartsWaitReady, StopArgs,
-    Stopped, WaitFor, WaitReadyArgs,
+    ChangeArgs, Changed, KendReload, KendStop, KendUpgrade, KillArgs, PartStatus, PartsKill, PartsStop, PartsWaitReady,
+    StopArgs, WaitFor, WaitReadyArgs,
 };
 use ken_types::ops::{Nothing, Op};
 use ken_types::places::Places;
 use ken_types::{Code, Error};
-use serde_json::json;
 
-use crate::client::{GRACE, KEND, call, kend, parse_reply};
+use crate::client::{GRACE, KEND, call, call_on, connect};
 use crate::duration::duration;
-use crate::output::{Outcome, print_line, print_note};
+use crate::output::{print_line, print_note};
 use crate::progress::during;
 
 /// Each part may finish what it has begun.
@@ -59,7 +57,7 @@ pub(crate) struct Kill {
 }
 
 /// Starts or restarts a part, and prints its new state.
-pub(crate) fn start<O>(places: &Places, change: &Change) -> Outcome
+pub(crate) fn start<O>(places: &Places, change: &Change) -> Result<(), Error>
 where
     O: Op<Args = ChangeArgs, Reply = PartStatus>,
 {
@@ -70,11 +68,10 @@ where
     };
     let what = format!("waiting for {}", change.name);
     let part = during(&what, || call::<O>(places, KEND, &args, Some(change.timeout)))?;
-    print_line(&format!("{} {}", part.name, part.state.name()))?;
-    Ok(ExitCode::SUCCESS)
+    print_line(&format!("{} {}", part.name, part.state.name()))
 }
 
-pub(crate) fn stop(places: &Places, stop: &Stop) -> Outcome {
+pub(crate) fn stop(places: &Places, stop: &Stop) -> Result<(), Error> {
     let change = &stop.change;
     let args = StopArgs {
         name: change.name.clone(),
@@ -93,17 +90,16 @@ pub(crate) fn stop(places: &Places, stop: &Stop) -> Outcome {
     if part.pid.is_none() && killed.is_some() {
         print_note(&format!("{} did not end within its time and was killed", part.name));
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(())
 }
 
-pub(crate) fn kill(places: &Places, kill: &Kill) -> Outcome {
+pub(crate) fn kill(places: &Places, kill: &Kill) -> Result<(), Error> {
     let args = KillArgs { name: kill.name.clone(), signal: kill.signal.clone() };
     let sent = call::<PartsKill>(places, KEND, &args, Some(CALL_TIMEOUT))?;
-    print_line(&format!("{} {} sent to process {}", sent.name, sent.signal, sent.pid))?;
-    Ok(ExitCode::SUCCESS)
+    print_line(&format!("{} {} sent to process {}", sent.name, sent.signal, sent.pid))
 }
 
-pub(crate) fn reload(places: &Places) -> Outcome {
+pub(crate) fn reload(places: &Places) -> Result<(), Error> {
     let done =
         during("reading the configuration", || call::<KendReload>(places, KEND, &Nothing {}, Some(CALL_TIMEOUT)))?;
     for (what, names) in [
@@ -116,11 +112,11 @@ pub(crate) fn reload(places: &Places) -> Outcome {
             print_line(&format!("{what}: {}", names.join(" ")))?;
         }
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(())
 }
 
 /// Lets the programs take over that are installed now, and returns when all parts run them.
-pub(crate) fn upgrade(places: &Places) -> Outcome {
+pub(crate) fn upgrade(places: &Places) -> Result<(), Error> {
     let call_upgrade = || call::<KendUpgrade>(places, KEND, &Nothing {}, Some(CALL_TIMEOUT));
     let done = during("asking the new kend", call_upgrade)?;
     let wait = WaitReadyArgs { timeout_ms: Some(millis(UPGRADE_TIMEOUT)) };
@@ -134,27 +130,26 @@ pub(crate) fn upgrade(places: &Places) -> Outcome {
     if !done.parts.is_empty() {
         print_line(&format!("restarted: {}", done.parts.join(" ")))?;
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(())
 }
 
-pub(crate) fn down(places: &Places) -> Outcome {
-    let mut kend = match kend(places) {
+pub(crate) fn down(places: &Places) -> Result<(), Error> {
+    let mut kend = match connect(places, KEND) {
         Err(error) if error.code == Code::Unavailable => {
             print_note("kend is not running");
-            return Ok(ExitCode::SUCCESS);
+            return Ok(());
         }
         kend => kend?,
     };
-    let value = during("stopping", || {
-        let value = kend.call("kend.stop", &json!({}), None, |_| Ok(()))?;
+    let done = during("stopping", || {
+        let done = call_on::<KendStop>(&mut kend, KEND, &Nothing {}, None)?;
         kend.wait_for_end(GRACE);
-        Ok(value)
+        Ok::<_, Error>(done)
     })?;
-    let done: Stopped = parse_reply(KEND, value)?;
     for name in done.killed {
         print_note(&format!("{name} did not end within its time and was killed"));
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(())
 }
 
 impl Change {

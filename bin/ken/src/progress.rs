@@ -42,7 +42,6 @@ impl Progress {
         Progress { thread: Some((sender, thread)) }
     }
 
-    /// Changes the text of the line.
     pub(crate) fn set(&self, what: &str) {
         if let Some((sender, _)) = &self.thread {
             _ = sender.send(what.to_owned());

@@ -2,7 +2,7 @@
 
 use std::io::{self, BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode, Stdio};
+use std::process::{ExitCode, Stdio};
 
 use clap::Args;
 use ken_tool::open_regular;
@@ -13,14 +13,13 @@ use ken_types::{Code, Error};
 use serde_json::{Value, json};
 
 use crate::client;
-use crate::external::{error_of, program};
+use crate::external::{cannot_run, error_of, installed};
 use crate::ids::field;
 use crate::output::{Outcome, one_line, print_json, print_line};
 use crate::runs::TURN;
 use crate::skills::workspace;
 
 const AGENT: &str = "agent";
-/// The maximum length of an event that is shown to a person, in bytes.
 const MAX_SHOWN_BYTES: usize = 400;
 
 #[derive(Debug, Args)]
@@ -60,7 +59,7 @@ pub(crate) fn run(places: &Places, args: &Replay) -> Outcome {
 /// Returns the record of a turn, from ken-agent.
 pub(crate) fn record(places: &Places, id: &str) -> Result<Value, Error> {
     let id = TURN.find_in_store(places, id)?.id;
-    let mut agent = client::connect(&places.socket(AGENT), AGENT)?;
+    let mut agent = client::connect(places, AGENT)?;
     let mut events = Vec::new();
     let record = agent.call("agent.record", &json!({"id": id}), None, |event| {
         events.push(event);
@@ -88,19 +87,12 @@ pub(crate) fn replay(
     words: &[&str],
     mut on_line: impl FnMut(Value) -> Result<(), Error>,
 ) -> Result<(), Error> {
-    let path = program(AGENT).ok_or_else(|| Error::unavailable("there is no ken-agent beside ken or on PATH"))?;
-    let failed = |error: std::io::Error| Error::unavailable(format!("{}: {error}", path.display()));
-    let mut child = Command::new(&path)
-        .arg("--replay")
-        .args(words)
-        .env(JSON_ERRORS.0, JSON_ERRORS.1)
-        .env("KEN_CONFIG", &places.config)
-        .env("KEN_WORKSPACE", workspace(places))
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .map_err(failed)?;
+    let mut agent = installed("ken-agent")?;
+    agent.arg("--replay").args(words).env(JSON_ERRORS.0, JSON_ERRORS.1);
+    agent.env("KEN_CONFIG", &places.config).env("KEN_WORKSPACE", workspace(places));
+    let child = agent.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+    let failed = |error: io::Error| cannot_run(&agent, &error);
+    let mut child = child.map_err(failed)?;
     if let Some(mut stdin) = child.stdin.take() {
         // If ken-agent rejects its arguments, it does not read its input. The write then fails, and the cause is
         // reported from its standard error below.
@@ -118,7 +110,7 @@ pub(crate) fn replay(
         return Ok(());
     }
     // Text that is not JSON comes from a crash.
-    Err(error_of("ken-agent", &output.stderr, Code::Internal))
+    Err(error_of(&agent, &output.stderr, Code::Internal))
 }
 
 fn show(line: &Value) -> Result<(), Error> {

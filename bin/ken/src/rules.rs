@@ -16,7 +16,6 @@ use crate::client::ask;
 use crate::ids::{field, items};
 use crate::output::{ListArgs, Outcome, fail_each, print_json, print_line, print_table};
 
-/// The maximum size of a rule's file, in bytes.
 const MAX_RULE_BYTES: u64 = 64 * 1024;
 const CALL_TIMEOUT: Duration = Duration::from_secs(10);
 

@@ -1,24 +1,20 @@
 //! `ken runs`, `ken show` and `ken cancel`.
 
-use std::process::ExitCode;
-
 use clap::Args;
-use ken_client::chat::Identity;
 use ken_client::{Gateway, source_lines};
 use ken_types::Error;
-use ken_types::id::Mint;
 use ken_types::ops::ids::{FoundId, IdKind};
+use ken_types::ops::store::Scope;
 use ken_types::uri::encode_segment;
 use serde_json::{Value, json};
 
 use crate::gateway;
 use crate::globals::Globals;
-use crate::ids::{LAST, Wanted, field, items};
-use crate::output::{Outcome, print_json, print_line, print_table};
+use crate::ids::{LAST, SESSION, Wanted, field, items};
+use crate::output::{print_json, print_line, print_list};
 use crate::progress::during;
-use crate::{approvals, knowledge, named_session, turn};
+use crate::{approvals, knowledge, turn};
 
-/// The maximum number of exchanges that are shown of a session.
 const MAX_EXCHANGES: u32 = 100;
 
 #[derive(Debug, Args)]
@@ -55,15 +51,11 @@ pub(crate) struct Cancel {
     pub(crate) id: String,
 }
 
-pub(crate) fn list(globals: &Globals, args: &Runs) -> Outcome {
+pub(crate) fn list(globals: &Globals, args: &Runs) -> Result<(), Error> {
     let mut gateway = gateway::find(globals)?;
     let status = args.status.as_deref().map(|status| format!("&status={status}"));
     let target = format!("/runs?limit={}{}", args.limit, status.unwrap_or_default());
     let runs = during("waiting for the gateway", || recent(&mut gateway, &target))?;
-    if args.json {
-        runs.iter().try_for_each(print_json)?;
-        return Ok(ExitCode::SUCCESS);
-    }
     let row = |run: &Value| {
         let took = run.get("durationMs").and_then(Value::as_u64);
         [
@@ -74,8 +66,7 @@ pub(crate) fn list(globals: &Globals, args: &Runs) -> Outcome {
             took.map_or_else(|| "-".to_owned(), |ms| format!("{ms} ms")),
         ]
     };
-    print_table(["RUN", "WORKFLOW", "STATUS", "STARTED", "TOOK"], runs.iter().map(row))?;
-    Ok(ExitCode::SUCCESS)
+    print_list(&runs, args.json, ["RUN", "WORKFLOW", "STATUS", "STARTED", "TOOK"], row)
 }
 
 fn recent(gateway: &mut Gateway, target: &str) -> Result<Vec<Value>, Error> {
@@ -99,18 +90,12 @@ const CANCELLED: Wanted = Wanted {
     name: "session, turn or run",
     hint: "`ken sessions` and `ken runs` list them",
 };
-pub(crate) const TURN: Wanted = Wanted {
-    kinds: &[IdKind::Turn],
-    last: &[IdKind::Turn],
-    name: "turn",
-    hint: "`ken show SESSION` prints the ids of its turns",
-};
+pub(crate) const TURN: Wanted = Wanted::of(&[IdKind::Turn], "turn", "`ken show SESSION` prints the ids of its turns");
 
-pub(crate) fn show(globals: &Globals, args: &Show) -> Outcome {
+pub(crate) fn show(globals: &Globals, args: &Show) -> Result<(), Error> {
     let mut gateway = gateway::find(globals)?;
     let found = during("looking for it", || SHOWN.find(&mut gateway, &args.id))?;
-    show_found(globals, &mut gateway, &found, args.json)?;
-    Ok(ExitCode::SUCCESS)
+    show_found(globals, &mut gateway, &found, args.json)
 }
 
 fn show_found(globals: &Globals, gateway: &mut Gateway, found: &FoundId, as_json: bool) -> Result<(), Error> {
@@ -119,10 +104,7 @@ fn show_found(globals: &Globals, gateway: &mut Gateway, found: &FoundId, as_json
         IdKind::Turn => turn::show(globals, gateway, found, as_json),
         IdKind::Run => show_fields(&gateway.get(&format!("/runs/{}?meta", encode_segment(id)))?, as_json),
         IdKind::Knowledge => knowledge::show(gateway, id, as_json),
-        IdKind::Session => {
-            let session = named_session::find(gateway, None, id)?;
-            show_session(gateway, &session, as_json)
-        }
+        IdKind::Session => show_session(gateway, found, as_json),
         IdKind::Approval => approvals::show(globals, gateway, id, as_json),
         IdKind::ScheduleRun => {
             let slug = label.as_deref().unwrap_or_default();
@@ -150,7 +132,6 @@ fn show_turn(globals: &Globals, gateway: &mut Gateway, id: &str, as_json: bool) 
     turn::show(globals, gateway, &turn, as_json)
 }
 
-/// Prints the fields of a record, one per line.
 fn show_fields(record: &Value, as_json: bool) -> Result<(), Error> {
     if as_json {
         return print_json(record);
@@ -165,9 +146,8 @@ fn show_fields(record: &Value, as_json: bool) -> Result<(), Error> {
 }
 
 /// Prints a conversation: each prompt after `> `, each answer unchanged, and the id of the turn.
-fn show_session(gateway: &mut Gateway, session: &Value, as_json: bool) -> Result<(), Error> {
-    let identity = Identity::of(session).ok_or_else(|| Error::internal("the session has no owner"))?;
-    let page = gateway.transcript(&identity, field(session, "sessionId"), MAX_EXCHANGES, None)?;
+fn show_session(gateway: &mut Gateway, session: &FoundId, as_json: bool) -> Result<(), Error> {
+    let page = gateway.transcript(owner(session)?, &session.id, MAX_EXCHANGES, None)?;
     let exchanges = items(&page, "exchanges");
     if as_json {
         return exchanges.iter().try_for_each(print_json);
@@ -200,29 +180,27 @@ fn show_session(gateway: &mut Gateway, session: &Value, as_json: bool) -> Result
     Ok(())
 }
 
-pub(crate) fn cancel(globals: &Globals, args: &Cancel) -> Outcome {
+pub(crate) fn cancel(globals: &Globals, args: &Cancel) -> Result<(), Error> {
     let mut gateway = gateway::find(globals)?;
     let found = during("looking for it", || CANCELLED.find(&mut gateway, &args.id))?;
     let cancelled = match found.kind {
         IdKind::Run => {
             let target = format!("/runs/{}/abort", encode_segment(&found.id));
-            let answer = gateway.post(&target, &Mint::fresh()?.ulid(), &json!({}))?;
+            let answer = gateway.post(&target, &json!({}))?;
             answer.get("aborted") == Some(&json!(true))
         }
-        IdKind::Session => cancel_session(&mut gateway, &found.id, None)?,
-        _ => cancel_session(&mut gateway, found.session_id.as_deref().unwrap_or_default(), Some(&found.id))?,
+        IdKind::Session => gateway.cancel(owner(&found)?, &found.id, None)?,
+        _ => {
+            let session = SESSION.find(&mut gateway, found.session_id.as_deref().unwrap_or_default())?;
+            gateway.cancel(owner(&session)?, &session.id, Some(&found.id))?
+        }
     };
-    if cancelled {
-        print_line(&format!("{} cancelled", found.id))?
-    } else {
+    if !cancelled {
         return Err(Error::conflict(format!("nothing runs in {}", found.id)));
     }
-    Ok(ExitCode::SUCCESS)
+    print_line(&format!("{} cancelled", found.id))
 }
 
-/// Cancels the running turn of a session, or only this one. Returns whether there was one.
-fn cancel_session(gateway: &mut Gateway, session: &str, turn: Option<&str>) -> Result<bool, Error> {
-    let record = named_session::find(gateway, None, session)?;
-    let identity = Identity::of(&record).ok_or_else(|| Error::internal("the session has no owner"))?;
-    gateway.cancel(&identity, session, turn)
+fn owner(session: &FoundId) -> Result<&Scope, Error> {
+    session.scope.as_ref().ok_or_else(|| Error::internal("the session has no owner"))
 }

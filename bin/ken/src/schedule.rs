@@ -1,12 +1,10 @@
 //! `ken schedule`: manages prompts that run at set times. See ken-schedule(1).
 
 use std::os::unix::process::CommandExt;
-use std::process::{self, ExitCode};
+use std::process;
 
 use clap::{Args, Subcommand};
 use ken_client::Gateway;
-use ken_types::error::JSON_ERRORS;
-use ken_types::id::Mint;
 use ken_types::ops::schedules::{
     Missed, Overlap, RunState, SCHEDULE_PROMPT_BYTES, Schedule as Record, ScheduleKind, ScheduleRun, Settings,
 };
@@ -16,12 +14,13 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use crate::external::{error_of, program};
+use crate::client::parse_reply;
+use crate::external::{cannot_run, installed, printed};
 use crate::gateway;
 use crate::globals::Globals;
+use crate::ids::SESSION;
 use crate::input::words_or_stdin;
-use crate::named_session;
-use crate::output::{Outcome, print_json, print_line, print_note, print_table};
+use crate::output::{print_json, print_line, print_list, print_note, print_table};
 use crate::progress::during;
 
 const TARGET: &str = "/api/schedules";
@@ -200,25 +199,23 @@ fn field(text: &str) -> Result<(String, Value), String> {
     Ok((name.to_owned(), value))
 }
 
-pub(crate) fn run(globals: &Globals, schedule: &Schedule) -> Outcome {
+pub(crate) fn run(globals: &Globals, schedule: &Schedule) -> Result<(), Error> {
     if let Command::Preview(args) = &schedule.command {
         return preview(args);
     }
-    let mut gateway = gateway::find(globals)?;
-    let gateway = &mut gateway;
+    let gateway = &mut gateway::find(globals)?;
     match &schedule.command {
-        Command::List(shown) => list(gateway, shown)?,
-        Command::Add(new) => add(gateway, new)?,
-        Command::Show(args) => show(gateway, args)?,
-        Command::Pause(several) => each(several, |slug| post_action(gateway, slug, "pause").map(drop))?,
-        Command::Resume(several) => each(several, |slug| post_action(gateway, slug, "resume").map(drop))?,
-        Command::Rm(several) => each(several, |slug| gateway.delete(&target(slug)).map(drop))?,
-        Command::Run(args) => start(gateway, args)?,
-        Command::Runs(args) => runs(gateway, args)?,
-        Command::Next(args) => next(gateway, args)?,
-        Command::Preview(_) => {}
+        Command::List(shown) => print(&all(gateway, shown.all)?, shown.json),
+        Command::Add(new) => add(gateway, new),
+        Command::Show(args) => show(gateway, args),
+        Command::Pause(several) => each(several, |slug| post_action(gateway, slug, "pause").map(drop)),
+        Command::Resume(several) => each(several, |slug| post_action(gateway, slug, "resume").map(drop)),
+        Command::Rm(several) => each(several, |slug| gateway.delete(&target(slug)).map(drop)),
+        Command::Run(args) => start(gateway, args),
+        Command::Runs(args) => runs(gateway, args),
+        Command::Next(args) => next(gateway, args),
+        Command::Preview(_) => Ok(()),
     }
-    Ok(ExitCode::SUCCESS)
 }
 
 fn target(slug: &str) -> String {
@@ -235,15 +232,12 @@ fn each(several: &Slugs, mut act: impl FnMut(&str) -> Result<(), Error>) -> Resu
 }
 
 fn post_action(gateway: &mut Gateway, slug: &str, what: &str) -> Result<Value, Error> {
-    let key = Mint::fresh()?.ulid();
-    gateway.post(&format!("{}/{what}", target(slug)), &key, &json!({}))
+    gateway.post(&format!("{}/{what}", target(slug)), &json!({}))
 }
 
 /// Converts a field of a reply to a record.
 fn read<T: DeserializeOwned>(answer: &mut Value, name: &str) -> Result<T, Error> {
-    let value = answer.get_mut(name).map(Value::take).unwrap_or_default();
-    serde_json::from_value(value)
-        .map_err(|error| Error::internal(format!("the gateway's answer was not understood: {error}")))
+    parse_reply("gateway", answer.get_mut(name).map(Value::take).unwrap_or_default())
 }
 
 fn time(ms: Option<i64>) -> String {
@@ -263,10 +257,7 @@ fn all(gateway: &mut Gateway, ended: bool) -> Result<Vec<Value>, Error> {
 }
 
 fn print(schedules: &[Value], as_json: bool) -> Result<(), Error> {
-    if as_json {
-        return schedules.iter().try_for_each(print_json);
-    }
-    let rows = schedules.iter().map(|schedule| {
+    let row = |schedule: &Value| {
         let text = |name: &str| schedule.get(name).and_then(Value::as_str).unwrap_or("-").to_owned();
         let instant = |name: &str| time(schedule.get(name).and_then(Value::as_i64));
         let is_enabled = schedule.get("enabled") == Some(&Value::Bool(true));
@@ -279,8 +270,8 @@ fn print(schedules: &[Value], as_json: bool) -> Result<(), Error> {
             instant("lastFiredAt"),
             text("lastRunStatus"),
         ]
-    });
-    print_table(["SLUG", "KIND", "STATE", "NEXT", "LAST", "RESULT"], rows)
+    };
+    print_list(schedules, as_json, ["SLUG", "KIND", "STATE", "NEXT", "LAST", "RESULT"], row)
 }
 
 fn state(is_enabled: bool, has_ended: bool) -> &'static str {
@@ -289,10 +280,6 @@ fn state(is_enabled: bool, has_ended: bool) -> &'static str {
         (true, _) => "active",
         (false, _) => "paused",
     }
-}
-
-fn list(gateway: &mut Gateway, args: &ListArgs) -> Result<(), Error> {
-    print(&all(gateway, args.all)?, args.json)
 }
 
 fn next(gateway: &mut Gateway, args: &Next) -> Result<(), Error> {
@@ -314,7 +301,6 @@ fn next(gateway: &mut Gateway, args: &Next) -> Result<(), Error> {
     print(&schedules, args.json)
 }
 
-/// Prints the next times of one schedule.
 fn times(gateway: &mut Gateway, slug: &str, number: u32, as_json: bool) -> Result<(), Error> {
     let mut answer = gateway.get(&target(slug))?;
     let record: Record = read(&mut answer, "schedule")?;
@@ -323,11 +309,8 @@ fn times(gateway: &mut Gateway, slug: &str, number: u32, as_json: bool) -> Resul
         print_note(&format!("{slug} {}", if fires_later { "is paused" } else { "does not fire any more" }));
         return Ok(());
     };
-    let later = match record.settings.kind {
-        ScheduleKind::At => Vec::new(),
-        _ if number == 1 => Vec::new(),
-        _ => times_after(&record.settings, first, number - 1)?,
-    };
+    let is_last = number == 1 || matches!(record.settings.kind, ScheduleKind::At);
+    let later = if is_last { Vec::new() } else { times_after(&record.settings, first, number - 1)? };
     std::iter::once(first).chain(later).try_for_each(|at| {
         if as_json { print_json(&json!({"slug": slug, "nextFireAt": at})) } else { print_line(&time(Some(at))) }
     })
@@ -348,12 +331,7 @@ fn times_after(settings: &Settings, at: i64, number: u32) -> Result<Vec<i64>, Er
     let mut command = previewing("compact", number, &settings.timezone)?;
     command.args(["--kind", kind.as_str().unwrap_or_default()]);
     command.args(["--after", &Timestamp::from_millis(at).to_string(), "--", &settings.schedule]);
-    let output = command.env(JSON_ERRORS.0, JSON_ERRORS.1).output();
-    let output = output.map_err(|error| Error::unavailable(format!("ken-scheduler: {error}")))?;
-    if !output.status.success() {
-        return Err(error_of("ken-scheduler", &output.stderr, Code::Internal));
-    }
-    let preview: Preview = serde_json::from_slice(&output.stdout)
+    let preview: Preview = serde_json::from_slice(&printed(&mut command, Code::Internal)?)
         .map_err(|error| Error::internal(format!("the answer of ken-scheduler is not understood: {error}")))?;
     Ok(preview.slots.into_iter().map(|slot| slot.at).collect())
 }
@@ -371,26 +349,24 @@ fn add(gateway: &mut Gateway, new: &Add) -> Result<(), Error> {
     if prompt.len() > SCHEDULE_PROMPT_BYTES {
         return Err(Error::invalid("/prompt", format!("prompt has more than {SCHEDULE_PROMPT_BYTES} bytes")));
     }
-    let deliver_to = new.deliver_to.as_ref().map(|word| named_session::find(gateway, None, word)).transpose()?;
+    let deliver_to = new.deliver_to.as_ref().map(|word| SESSION.find(gateway, word)).transpose()?;
     let mut body = json!({"slug": slug, "kind": kind, "schedule": schedule, "prompt": prompt});
     if let Some(fields) = body.as_object_mut() {
         let optional = [
             ("tz", new.tz.as_ref().map(|zone| json!(zone))),
             ("missed", new.missed.map(|policy| json!(policy))),
             ("overlap", new.overlap.map(|policy| json!(policy))),
-            ("deliverTo", deliver_to.map(|session| json!({"session": session.get("sessionId")}))),
+            ("deliverTo", deliver_to.map(|session| json!({"session": session.id}))),
             ("replace", new.replace.then_some(json!(true))),
         ];
         let given = optional.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?)));
         fields.extend(given);
         fields.extend(new.set.iter().cloned());
     }
-    let key = Mint::fresh()?.ulid();
-    let mut answer =
-        during("adding", || gateway.post(TARGET, &key, &body)).map_err(|error| match error.at.as_deref() {
-            Some("/slug") if error.code == Code::Conflict => error.hint("--replace overwrites it"),
-            _ => error,
-        })?;
+    let mut answer = during("adding", || gateway.post(TARGET, &body)).map_err(|error| match error.at.as_deref() {
+        Some("/slug") if error.code == Code::Conflict => error.hint("--replace overwrites it"),
+        _ => error,
+    })?;
     let record = answer.get_mut("schedule").map(Value::take).unwrap_or_default();
     if new.json { print_json(&record) } else { print_line(&time(record.get("nextFireAt").and_then(Value::as_i64))) }
 }
@@ -482,19 +458,16 @@ fn print_runs(runs: &[ScheduleRun]) -> Result<(), Error> {
     print_table(["RUN", "SCHEDULE", "SLOT", "STATUS", "TRY", "TOOK", "NOTE"], runs.iter().map(row))
 }
 
-fn preview(args: &Preview) -> Outcome {
+fn preview(args: &Preview) -> Result<(), Error> {
     let format = if args.json { "compact" } else { "summary" };
     let mut command = previewing(format, args.number, &args.tz)?;
     let error = command.arg("--").arg(&args.expression).exec();
-    Err(Error::unavailable(format!("ken-scheduler: {error}")))
+    Err(cannot_run(&command, &error))
 }
 
 /// Returns the command `ken-scheduler preview`. The caller appends the schedule.
 fn previewing(format: &str, number: u32, zone: &str) -> Result<process::Command, Error> {
-    let path = program("scheduler").ok_or_else(|| {
-        Error::unavailable("there is no ken-scheduler beside ken or on PATH").hint("`make install` installs it")
-    })?;
-    let mut command = process::Command::new(path);
+    let mut command = installed("ken-scheduler")?;
     command.args(["preview", "--format", format, "--number", &number.to_string(), "--tz", zone]);
     Ok(command)
 }

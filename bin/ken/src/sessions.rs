@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use clap::{Args, Subcommand, ValueEnum};
+use clap::{Args, Subcommand};
 use ken_client::chat::Chosen;
 use ken_client::{Gateway, History, Method};
 use ken_types::places::Places;
@@ -11,9 +11,8 @@ use ken_types::{Code, Error};
 use serde_json::{Value, json};
 
 use crate::globals::Globals;
-use crate::ids::field;
-use crate::named_session::find;
-use crate::output::{Outcome, print_json, print_line, print_note, print_table, print_text};
+use crate::ids::{SESSION, field};
+use crate::output::{Outcome, print_json, print_line, print_list, print_note, print_text};
 use crate::progress::during;
 use crate::{eval, gateway, typed, undo};
 
@@ -92,14 +91,8 @@ struct Export {
     /// Id of the session, its beginning or last part, or its name
     session: String,
     /// Markdown for people, or JSON with every detail of the transcript
-    #[arg(long, value_enum, default_value_t = Format::Md)]
-    format: Format,
-}
-
-#[derive(Debug, Clone, Copy, ValueEnum)]
-enum Format {
-    Md,
-    Json,
+    #[arg(long, value_parser = ["md", "json"], default_value = "md")]
+    format: String,
 }
 
 #[derive(Debug, Args)]
@@ -112,62 +105,39 @@ struct Rm {
 }
 
 pub(crate) fn run(globals: &Globals, args: &Sessions) -> Outcome {
-    let mut gateway = gateway::find(globals)?;
+    let gateway = &mut gateway::find(globals)?;
     match &args.command {
-        None => list(&mut gateway, &args.list),
-        Some(Action::List(args)) => list(&mut gateway, args),
-        Some(Action::Rename(args)) => rename(&mut gateway, args),
-        Some(Action::Memory(args)) => set_memory(&mut gateway, args),
-        Some(Action::Archive(named)) => archive(&mut gateway, named),
-        Some(Action::Export(args)) => export(&mut gateway, args),
-        Some(Action::Rm(args)) => remove(globals, &mut gateway, args),
+        None => list(gateway, &args.list)?,
+        Some(Action::List(args)) => list(gateway, args)?,
+        Some(Action::Rename(args)) => change(gateway, &args.session, &json!({"displayName": args.name}))?,
+        Some(Action::Memory(args)) => change(gateway, &args.session, &json!({"memory": args.memory}))?,
+        Some(Action::Archive(several)) => {
+            for word in &several.sessions {
+                let id = named(gateway, word)?.id;
+                gateway.delete(&target(&id))?;
+            }
+        }
+        Some(Action::Export(args)) => export(gateway, args)?,
+        Some(Action::Rm(args)) => return remove(globals, gateway, args),
     }
+    Ok(ExitCode::SUCCESS)
 }
 
-fn list(gateway: &mut Gateway, args: &List) -> Outcome {
+fn list(gateway: &mut Gateway, args: &List) -> Result<(), Error> {
     let chosen = Chosen { archived: args.archived, scheduled: args.all };
-    let sessions = during("waiting for the gateway", || gateway.sessions(None, chosen, args.limit))?;
-    if args.json {
-        sessions.iter().try_for_each(print_json)?;
-        return Ok(ExitCode::SUCCESS);
-    }
-    print_table(["SESSION", "UPDATED", "NAME", "TITLE"], sessions.iter().map(row))?;
-    Ok(ExitCode::SUCCESS)
+    let sessions = during("waiting for the gateway", || gateway.sessions(chosen, args.limit))?;
+    print_list(&sessions, args.json, ["SESSION", "UPDATED", "NAME", "TITLE"], row)
 }
 
-fn rename(gateway: &mut Gateway, args: &Rename) -> Outcome {
-    let id = named(gateway, &args.session)?.id;
-    gateway.patch(&target(&id), &json!({"displayName": args.name}))?;
-    Ok(ExitCode::SUCCESS)
+fn change(gateway: &mut Gateway, session: &str, body: &Value) -> Result<(), Error> {
+    let id = named(gateway, session)?.id;
+    gateway.patch(&target(&id), body).map(drop)
 }
 
-fn set_memory(gateway: &mut Gateway, args: &Memory) -> Outcome {
-    let id = named(gateway, &args.session)?.id;
-    gateway.patch(&target(&id), &json!({"memory": args.memory}))?;
-    Ok(ExitCode::SUCCESS)
-}
-
-fn archive(gateway: &mut Gateway, named: &Named) -> Outcome {
-    for word in &named.sessions {
-        let id = self::named(gateway, word)?.id;
-        gateway.delete(&target(&id))?;
-    }
-    Ok(ExitCode::SUCCESS)
-}
-
-fn export(gateway: &mut Gateway, args: &Export) -> Outcome {
-    let (name, is_json) = match args.format {
-        Format::Md => ("md", false),
-        Format::Json => ("json", true),
-    };
-    let target = format!("{}/export?format={name}", target(&named(gateway, &args.session)?.id));
+fn export(gateway: &mut Gateway, args: &Export) -> Result<(), Error> {
+    let target = format!("{}/export?format={}", target(&named(gateway, &args.session)?.id), args.format);
     let answer = gateway.call(&Method::GET, &target, &[], &[])?;
-    if is_json {
-        print_json(&answer.json()?)?;
-    } else {
-        print_text(&String::from_utf8_lossy(&answer.body))?;
-    }
-    Ok(ExitCode::SUCCESS)
+    if args.format == "json" { print_json(&answer.json()?) } else { print_text(&String::from_utf8_lossy(&answer.body)) }
 }
 
 /// Deletes sessions for good. Before the first one is deleted, all are found and the person is asked.
@@ -193,15 +163,12 @@ fn remove(globals: &Globals, gateway: &mut Gateway, args: &Rm) -> Outcome {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Asks the person at the terminal.
 fn confirmed(found: &[Found]) -> Result<bool, Error> {
     if !typed::is_person() {
         let error = Error::invalid("--yes", "nobody is there to ask whether to delete it for good");
         return Err(error.hint("add --yes"));
     }
-    for Found { id, record } in found {
-        let title = record.as_ref().map(|record| ["displayName", "title"].map(|name| field(record, name)));
-        let title = title.into_iter().flatten().find(|title| !title.is_empty()).unwrap_or_default();
+    for Found { id, title } in found {
         print_note(&format!("{id}  {title}"));
     }
     let what = if found.len() == 1 { "this session" } else { "these sessions" };
@@ -217,18 +184,18 @@ fn remove_files(places: &Places, session: &str) -> Result<(), Error> {
     undo::remove_session(places, session)
 }
 
-/// A session that a person names. The record is absent if the session has been deleted.
+/// A session that a person names. The title is empty if the session has been deleted.
 struct Found {
     id: String,
-    record: Option<Value>,
+    title: String,
 }
 
 fn named(gateway: &mut Gateway, word: &str) -> Result<Found, Error> {
-    match find(gateway, None, word) {
-        Ok(record) => Ok(Found { id: field(&record, "sessionId").to_owned(), record: Some(record) }),
+    match SESSION.find(gateway, word) {
+        Ok(found) => Ok(Found { id: found.id, title: found.label.unwrap_or_default() }),
         // Only the gateway knows whether this is one whose deletion was interrupted.
         Err(error) if error.code == Code::NotFound && ORIGINS.iter().any(|origin| word.starts_with(origin)) => {
-            Ok(Found { id: word.to_owned(), record: None })
+            Ok(Found { id: word.to_owned(), title: String::new() })
         }
         Err(error) => Err(error),
     }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
-use ken_skills::{PROJECT_FILE, Project, Skill, Sources, State};
+use ken_skills::{PROJECT_FILE, Project, Skill, Sources};
 use ken_types::Error;
 use ken_types::places::Places;
 use serde_json::{Value, json};
@@ -250,47 +250,37 @@ fn shortened(text: &str) -> String {
 /// Shows the text and accepts exactly what was shown. If the text has changed since then, it is not accepted.
 fn accept(sources: &Sources, args: &Accept) -> Outcome {
     let found = find_text(sources, &args.name)?;
-    let (name, state) = (&args.name, state(&found));
+    let name = &args.name;
+    let (state, sha256) = match &found {
+        Found::Skill(skill) => (skill.state, &skill.sha256),
+        Found::Project(project) => (project.state, &project.sha256),
+    };
     if state.is_in_force() {
         print_line(&format!("{name} is in force already ({})", state.name()))?;
         return Ok(ExitCode::SUCCESS);
     }
     if let Some(digest) = &args.digest {
-        check_digest(&found, name, digest)?;
+        if digest != sha256 {
+            let error = Error::conflict(format!("{name} is another one now: sha256 {sha256}"));
+            return Err(error.hint(format!("look at it: ken accept {name}")));
+        }
     } else if !args.yes {
         print_text(&found.text())?;
         if let Found::Skill(skill) = &found {
             show_files(skill)?;
         }
-        if !confirmed(name, sha256(&found))? {
+        if !confirmed(name, sha256)? {
             return Ok(ExitCode::from(1));
         }
     }
     let mut accepted = sources.accepted()?;
-    let digest = sha256(&found);
     match &found {
-        Found::Skill(skill) => accepted.skills.insert(skill.name.clone(), digest.to_owned()),
-        Found::Project(project) => accepted.projects.insert(project.file.display().to_string(), digest.to_owned()),
+        Found::Skill(skill) => accepted.skills.insert(skill.name.clone(), sha256.clone()),
+        Found::Project(project) => accepted.projects.insert(project.file.display().to_string(), sha256.clone()),
     };
     sources.accept(&accepted)?;
-    print_line(&format!("{name} is in force: sha256 {digest}"))?;
+    print_line(&format!("{name} is in force: sha256 {sha256}"))?;
     Ok(ExitCode::SUCCESS)
-}
-
-fn check_digest(found: &Found, name: &str, digest: &str) -> Result<(), Error> {
-    let is = sha256(found);
-    if is == digest {
-        return Ok(());
-    }
-    let error = Error::conflict(format!("{name} is another one now: sha256 {is}"));
-    Err(error.hint(format!("look at it: ken accept {name}")))
-}
-
-fn sha256(found: &Found) -> &str {
-    match found {
-        Found::Skill(skill) => &skill.sha256,
-        Found::Project(project) => &project.sha256,
-    }
 }
 
 /// Prints all other files of a skill, because agents can read them as they read its text.
@@ -303,13 +293,6 @@ fn show_files(skill: &Skill) -> Result<(), Error> {
         }
     }
     Ok(())
-}
-
-fn state(found: &Found) -> State {
-    match found {
-        Found::Skill(skill) => skill.state,
-        Found::Project(project) => project.state,
-    }
 }
 
 /// Asks the person at the terminal. Returns false if nobody is there who sees the question and can answer it.

@@ -14,7 +14,7 @@ use ken_types::{Code, Error};
 use crate::client::{KEND, call};
 use crate::hosts;
 use crate::output::{
-    Outcome, fail, format_count, print_coloured, print_json, print_line, print_note, print_table, table, wants_colour,
+    Outcome, fail, format_count, print_coloured, print_json, print_line, print_list, print_note, table, wants_colour,
 };
 
 /// The exit statuses of `status` in LSB init scripts.
@@ -42,10 +42,14 @@ pub(crate) struct Status {
 
 pub(crate) fn run(places: &Places, args: &Status) -> Outcome {
     if args.hosts {
-        return hosts::list(places, args.json);
+        return hosts::list(places, args.json).map(|()| ExitCode::SUCCESS);
     }
     match ask(places, args) {
-        Ok(status) if args.addresses => show_addresses(&status, args.json),
+        Ok(status) if args.addresses => {
+            let row = |listener: &Listener| [listener.name.clone(), listener.url.clone()];
+            print_list(&status.listeners, args.json, ["NAME", "ADDRESS"], row)?;
+            Ok(ExitCode::SUCCESS)
+        }
         Ok(status) => {
             if args.json {
                 status.parts.iter().try_for_each(print_json)?;
@@ -84,16 +88,6 @@ pub(crate) fn run(places: &Places, args: &Status) -> Outcome {
 fn ask(places: &Places, args: &Status) -> Result<SystemStatus, Error> {
     let args = StatusArgs { name: args.name.clone(), usage: true };
     call::<PartsStatus>(places, KEND, &args, Some(Duration::from_secs(5)))
-}
-
-fn show_addresses(status: &SystemStatus, as_json: bool) -> Outcome {
-    if as_json {
-        status.listeners.iter().try_for_each(print_json)?;
-    } else {
-        let row = |listener: &Listener| [listener.name.clone(), listener.url.clone()];
-        print_table(["NAME", "ADDRESS"], status.listeners.iter().map(row))?;
-    }
-    Ok(ExitCode::SUCCESS)
 }
 
 /// Says how many requests wait for a person. Without an answer of the store nothing is said, because the table shows

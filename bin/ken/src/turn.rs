@@ -102,7 +102,6 @@ enum What {
     },
 }
 
-/// Prints the page of a turn.
 pub(crate) fn show(globals: &Globals, gateway: &mut Gateway, found: &FoundId, as_json: bool) -> Result<(), Error> {
     let turn = read(globals, gateway, found)?;
     if as_json { print_json(&turn) } else { print_text(&page(globals, &turn)) }

@@ -8,9 +8,6 @@ use nix::sys::termios::{LocalFlags, SetArg, Termios, tcgetattr, tcsetattr};
 
 use crate::output::print_on_stderr;
 
-/// The maximum size of a line, in bytes.
-const MAX_LINE_BYTES: u64 = 64 * 1024;
-
 /// Whether a person is there who can be asked.
 pub(crate) fn is_person() -> bool {
     std::io::stdin().is_terminal() && std::io::stderr().is_terminal()
@@ -61,14 +58,6 @@ pub(crate) fn hidden(question: &str) -> Result<String, Error> {
     drop(hidden);
     print_on_stderr("\n");
     String::from_utf8(text).map_err(|_| Error::invalid("key", "this is no key: it is not text in UTF-8"))
-}
-
-/// Returns the first line of standard input.
-pub(crate) fn stdin_line() -> Result<String, Error> {
-    let mut text = String::new();
-    let read = std::io::stdin().take(MAX_LINE_BYTES).read_to_string(&mut text);
-    read.map_err(|error| Error::invalid("-", format!("standard input: {error}")))?;
-    Ok(text)
 }
 
 fn cancelled() -> Error {

@@ -5,10 +5,10 @@ use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, ExitCode, Stdio};
 
 use clap::Args;
-use ken_tool::find_program;
 use ken_types::Error;
 
-use crate::doctor::sandbox::{self, Lack};
+use crate::doctor::{Finding, sandbox};
+use crate::external::{cannot_run, installed};
 use crate::globals::Globals;
 use crate::output::{Outcome, print_line};
 use crate::progress::during;
@@ -34,8 +34,7 @@ pub(crate) fn run(globals: &Globals, up: &Up) -> Outcome {
         warn_about_sandbox();
         return Ok(ExitCode::SUCCESS);
     }
-    let path = find_program("kend").ok_or_else(|| Error::unavailable("there is no kend beside ken or on PATH"))?;
-    let mut kend = Command::new(&path);
+    let mut kend = installed("kend")?;
     kend.arg("--announce");
     if let Some(home) = globals.home()? {
         kend.arg("--home").arg(home);
@@ -45,13 +44,13 @@ pub(crate) fn run(globals: &Globals, up: &Up) -> Outcome {
             kend.arg(option).arg(port.to_string());
         }
     }
-    let wrong = |error: std::io::Error| Error::unavailable(format!("{}: {error}", path.display()));
     if !up.detach {
         warn_beside_kend();
-        return Err(wrong(kend.exec()));
+        let error = kend.exec();
+        return Err(cannot_run(&kend, &error));
     }
     kend.arg("--background").stdin(Stdio::null()).stdout(Stdio::piped());
-    let started = kend.spawn().map_err(wrong)?;
+    let started = kend.spawn().map_err(|error| cannot_run(&kend, &error))?;
     // The question takes as long as kend takes to read its configuration, so it is asked meanwhile.
     warn_about_sandbox();
     wait_for_ready_line(started)
@@ -67,10 +66,7 @@ fn warn_beside_kend() {
 
 /// Says on standard error what commands of agents lack on this machine. Everything else works without it.
 fn warn_about_sandbox() {
-    let why = match sandbox::find() {
-        None => return,
-        Some(Lack::Sandbox(why, _) | Lack::Namespaces(why)) => why,
-    };
+    let Some(Finding { why, .. }) = sandbox::find() else { return };
     // Nowhere is left to report that this failed.
     let _ = writeln!(std::io::stderr().lock(), "warning: {why} (`ken doctor` names the remedy)");
 }

@@ -1,9 +1,8 @@
 //! `ken usage` and `ken why`: show tokens and cost, and what became of a message.
 
-use std::process::ExitCode;
 use std::time::Duration;
 
-use clap::{Args, ValueEnum};
+use clap::Args;
 use ken_types::ops::budget::Sum;
 use ken_types::ops::ids::{FoundId, IdKind};
 use ken_types::ops::model::{BudgetState, ModelBudget, OfSession};
@@ -12,9 +11,8 @@ use ken_types::{Code, Error};
 use serde_json::{Value, json};
 
 use crate::client::{ask, call};
-use crate::ids::{LAST, Wanted, field, items};
-use crate::named_session::SESSION;
-use crate::output::{Outcome, one_line, print_json, print_line, print_note, print_table};
+use crate::ids::{LAST, SESSION, Wanted, field, items};
+use crate::output::{one_line, print_json, print_line, print_note, print_table};
 
 const STORE: &str = "store";
 /// What `ken why` takes.
@@ -34,8 +32,8 @@ const BUDGET_TIMEOUT: Duration = Duration::from_secs(5);
 #[command(after_help = "Examples:\n  ken usage\n  ken usage --by model")]
 pub(crate) struct Usage {
     /// Group the totals by this
-    #[arg(long, value_enum, default_value_t = By::Day)]
-    by: By,
+    #[arg(long, value_parser = ["day", "model", "session"], default_value = "day")]
+    by: String,
     /// Show only what this session has used, and its budget: its id, its beginning or end, its name, or `last`
     #[arg(long, value_name = "ID")]
     session: Option<String>,
@@ -45,23 +43,6 @@ pub(crate) struct Usage {
     /// Print one JSON object per line
     #[arg(long)]
     json: bool,
-}
-
-#[derive(Debug, Clone, Copy, ValueEnum)]
-enum By {
-    Day,
-    Model,
-    Session,
-}
-
-impl By {
-    fn name(self) -> &'static str {
-        match self {
-            By::Day => "day",
-            By::Model => "model",
-            By::Session => "session",
-        }
-    }
 }
 
 #[derive(Debug, Args)]
@@ -74,7 +55,7 @@ pub(crate) struct Why {
     json: bool,
 }
 
-pub(crate) fn usage(places: &Places, args: &Usage) -> Outcome {
+pub(crate) fn usage(places: &Places, args: &Usage) -> Result<(), Error> {
     // The instance of an agent may be no session.
     let found = args.session.as_ref().map(|word| SESSION.find_in_store(places, word)).transpose();
     let (session, unknown) = match found {
@@ -82,7 +63,7 @@ pub(crate) fn usage(places: &Places, args: &Usage) -> Outcome {
         Err(error) if error.code == Code::NotFound => (args.session.clone(), Some(error)),
         Err(error) => return Err(error),
     };
-    let by = json!({"by": args.by.name(), "session": session, "limit": args.limit});
+    let by = json!({"by": args.by, "session": session, "limit": args.limit});
     let answer = ask(places, STORE, "telemetry.usage", &by, None)?;
     let groups = items(&answer, "groups");
     let others = answer.get("others").filter(|others| !others.is_null());
@@ -93,7 +74,7 @@ pub(crate) fn usage(places: &Places, args: &Usage) -> Outcome {
         groups.iter().try_for_each(print_json)?;
         others.map_or(Ok(()), |others| print_json(&json!({"others": others})))?
     } else {
-        show_groups(args.by, groups, others)?
+        show_groups(&args.by, groups, others)?
     }
     match budget(places, session.as_deref()) {
         Ok(None) => {}
@@ -102,10 +83,10 @@ pub(crate) fn usage(places: &Places, args: &Usage) -> Outcome {
         // The usage has been printed, so a missing budget is not an error.
         Err(error) => print_note(&format!("the budget is not known: {error}")),
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(())
 }
 
-fn show_groups(by: By, groups: &[Value], others: Option<&Value>) -> Result<(), Error> {
+fn show_groups(by: &str, groups: &[Value], others: Option<&Value>) -> Result<(), Error> {
     let number = |group: &Value, name: &str| group.get(name).and_then(Value::as_u64).unwrap_or_default();
     let row = |(key, group): (String, &Value)| {
         let cost = group.get("cost").and_then(Value::as_f64);
@@ -124,8 +105,7 @@ fn show_groups(by: By, groups: &[Value], others: Option<&Value>) -> Result<(), E
         1 => ("1 other".to_owned(), others),
         count => (format!("{count} others"), others),
     });
-    let by = by.name().to_uppercase();
-    print_table([&by, "RUNS", "INPUT", "CACHED", "OUTPUT", "COST"], groups.chain(others).map(row))
+    print_table([&by.to_uppercase(), "RUNS", "INPUT", "CACHED", "OUTPUT", "COST"], groups.chain(others).map(row))
 }
 
 /// Returns the limits of the budget and how much of them is used, or `None` if there are no limits.
@@ -162,7 +142,7 @@ fn budget_lines(state: &BudgetState, session: Option<&str>) -> Vec<String> {
     day.into_iter().chain(of_session).collect()
 }
 
-pub(crate) fn why(places: &Places, args: &Why) -> Outcome {
+pub(crate) fn why(places: &Places, args: &Why) -> Result<(), Error> {
     let id = match EXPLAINED.find_in_store(places, &args.id) {
         Ok(FoundId { kind: IdKind::Approval, submission_id: Some(turn), .. }) => turn,
         Ok(found) => found.id,
@@ -172,8 +152,7 @@ pub(crate) fn why(places: &Places, args: &Why) -> Outcome {
     };
     let why = ask(places, STORE, "events.why", &json!({"id": id}), None)?;
     if args.json {
-        print_json(&why)?;
-        return Ok(ExitCode::SUCCESS);
+        return print_json(&why);
     }
     print_line(&format!("{}: {}", field(&why, "status"), one_line(field(&why, "cause"))))?;
     for (name, label) in
@@ -216,5 +195,5 @@ pub(crate) fn why(places: &Places, args: &Why) -> Outcome {
     if let Some(turn) = why.get("submissionId").and_then(Value::as_str) {
         print_line(&format!("`ken show {}` shows each step", one_line(turn)))?;
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(())
 }

@@ -1,7 +1,6 @@
 //! `ken workspace`: the folders of one's own in which the agent may work.
 
 use std::path::{Path, PathBuf, absolute};
-use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
 use ken_client::workspace::{self, homes, top_level};
@@ -12,7 +11,7 @@ use ken_types::places::Places;
 use serde_json::json;
 
 use crate::globals::Globals;
-use crate::output::{ListArgs, Outcome, print_json, print_line, print_note, print_table};
+use crate::output::{ListArgs, print_json, print_line, print_note, print_table};
 
 const EXAMPLES: &str = "Examples:
   cd ~/src/site && ken workspace trust
@@ -42,25 +41,21 @@ struct Folder {
     folder: Option<PathBuf>,
 }
 
-pub(crate) fn run(globals: &Globals, args: &Workspace) -> Outcome {
+pub(crate) fn run(globals: &Globals, args: &Workspace) -> Result<(), Error> {
     if let Some(url) = &globals.url {
         return Err(Error::invalid("--url", format!("the trusted folders are those of this machine, not of {url}")));
     }
     let places = globals.places()?;
     let folders = Folders::read(&places.state)?;
     match &args.command {
-        Command::Trust(folder) => trust(&places, folders, folder)?,
-        Command::List(args) => list(&folders, args)?,
-        Command::Forget(folder) => forget(&places, folders, folder)?,
+        Command::Trust(folder) => trust(&places, folders, folder),
+        Command::List(args) => list(&folders, args),
+        Command::Forget(folder) => forget(&places, folders, folder),
     }
-    Ok(ExitCode::SUCCESS)
 }
 
 pub(crate) fn of_new_session(globals: &Globals, named: Option<&Path>) -> Result<Option<PathBuf>, Error> {
-    let places = match globals.url {
-        Some(_) => None,
-        None => Some(globals.places()?),
-    };
+    let places = globals.url.is_none().then(|| globals.places()).transpose()?;
     workspace::of_new_session(places.as_ref(), named, &globals.command(), print_note)
 }
 

@@ -187,8 +187,8 @@ impl Prepared {
             (Some(error), _) => Effect::Refused(error),
             (None, Some(command)) => Effect::Commanded(Reply {
                 text: self.text.unwrap_or_else(|| success_text(command, accepted.session.as_ref())),
-                name: command.name.text(),
-                handled: !matches!(command.name, CommandName::Unknown(_)),
+                name: command.name.to_ascii_lowercase(),
+                handled: command.known.is_some(),
                 session: accepted.session,
                 offset: accepted.offset,
                 error: self.error,
@@ -255,7 +255,11 @@ impl Plan {
     }
 
     fn of(command: &Command<'_>, inbound: &Inbound, mint: &mut Mint) -> Plan {
-        match command.name {
+        let Some(known) = command.known else {
+            let (name, known) = (command.name, list(inbound.connector));
+            return Plan::reply_only(format!("There is no command `/{name}`. These are the commands:\n\n{known}"));
+        };
+        match known {
             CommandName::New | CommandName::Clear => Plan::open(command.rest, inbound, mint),
             CommandName::Resume if command.rest.is_empty() => {
                 Plan::invalid("`/resume` needs the id or the name of a session: `/resume <id or name>`")
@@ -281,10 +285,6 @@ impl Plan {
             }
             CommandName::Session => Plan::current("/session", inbound, mint, Action::Find),
             CommandName::Help => Plan::reply_only(list(inbound.connector)),
-            CommandName::Unknown(name) => {
-                let known = list(inbound.connector);
-                Plan::reply_only(format!("There is no command `/{name}`. These are the commands:\n\n{known}"))
-            }
         }
     }
 
@@ -344,7 +344,7 @@ impl Plan {
 /// Returns the model that a text chooses with `/model`.
 pub fn chosen_model(text: &str) -> Option<&str> {
     let command = Command::parse(text)?;
-    (command.name == CommandName::Model && is_model(command.rest)).then_some(command.rest)
+    (command.known == Some(CommandName::Model) && is_model(command.rest)).then_some(command.rest)
 }
 
 /// The argument of `/model` that stands for the configured models.
@@ -359,12 +359,12 @@ fn is_model(text: &str) -> bool {
 /// Returns the list of the commands that do something for a connector, as Markdown.
 fn list(connector: Connector) -> String {
     // Web callers start a session by not naming one; see `Plan::open`.
-    let does_nothing = |name: &str| connector == Connector::Web && matches!(name, "new" | "clear");
-    let lines =
-        COMMANDS.iter().filter(|(name, ..)| !does_nothing(name)).map(|(name, arguments, does)| match *arguments {
-            "" => format!("- `/{name}`: {does}"),
-            arguments => format!("- `/{name} {arguments}`: {does}"),
-        });
+    let is_listed = |known| connector != Connector::Web || !matches!(known, CommandName::New | CommandName::Clear);
+    let listed = COMMANDS.iter().filter(|(known, ..)| is_listed(*known));
+    let lines = listed.map(|(_, name, arguments, does)| match *arguments {
+        "" => format!("- `/{name}`: {does}"),
+        arguments => format!("- `/{name} {arguments}`: {does}"),
+    });
     lines.collect::<Vec<_>>().join("\n")
 }
 
@@ -380,18 +380,18 @@ fn success_text(command: &Command<'_>, session: Option<&OpenSession>) -> String 
         Some(name) => format!("{id} ({name})"),
         None => id,
     };
-    match command.name {
-        CommandName::New | CommandName::Clear => format!("Started session {called}."),
-        CommandName::Resume => format!("Resumed session {called}."),
-        CommandName::Rename => format!("This session is now called {}.", name.unwrap_or_default()),
-        CommandName::Model => match &session.model {
+    match command.known {
+        Some(CommandName::New | CommandName::Clear) => format!("Started session {called}."),
+        Some(CommandName::Resume) => format!("Resumed session {called}."),
+        Some(CommandName::Rename) => format!("This session is now called {}.", name.unwrap_or_default()),
+        Some(CommandName::Model) => match &session.model {
             Some(model) => format!("In this session {} answers. `/model default` ends that.", code(model)),
             None => {
                 "In this session the configured models answer, in their order. `/model provider/model` chooses one."
                     .to_owned()
             }
         },
-        CommandName::Compact => format!("Compacted the history of session {called}."),
+        Some(CommandName::Compact) => format!("Compacted the history of session {called}."),
         _ => format!("This is session {called}."),
     }
 }
@@ -417,7 +417,7 @@ mod tests {
 
     #[test]
     fn the_list_names_every_command_that_does_something() {
-        for (name, ..) in COMMANDS {
+        for (_, name, ..) in COMMANDS {
             let is_listed = |connector| list(connector).contains(&format!("- `/{name}"));
             assert!(is_listed(Connector::Tui) && is_listed(Connector::Messenger), "{name}");
             assert_eq!(is_listed(Connector::Web), !["new", "clear"].contains(&name), "{name}");

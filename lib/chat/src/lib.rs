@@ -6,6 +6,5 @@ pub mod door;
 mod ingress;
 mod name;
 
-pub use command::{COMMANDS, Command, CommandName};
+pub use command::{COMMANDS, CommandName};
 pub use ingress::{Connector, Effect, FORWARDED, Inbound, Ingress, Prepared, QUOTED, Received, Reply, chosen_model};
-pub use name::check_name;

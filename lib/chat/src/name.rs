@@ -5,7 +5,7 @@ use ken_types::limits::NAME_CHARACTERS;
 
 /// Checks a session name and returns it trimmed. It must then have 1 to 120 characters and no
 /// control characters.
-pub fn check_name(text: &str) -> Result<String, Error> {
+pub(crate) fn check_name(text: &str) -> Result<String, Error> {
     let name = text.trim();
     let length = name.chars().count();
     if length == 0 {

@@ -3,14 +3,13 @@
 mod question;
 
 use ken_approval::Request;
-use ken_types::id::Mint;
 use ken_types::uri::encode_segment;
 use ken_types::{Error, hex};
 use nix::unistd::{User, geteuid};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
-use crate::chat::Identity;
+use crate::chat::{local, query};
 use crate::gateway::{Gateway, Method};
 
 pub use question::{Asking, Questions};
@@ -40,12 +39,9 @@ pub fn user() -> String {
 }
 
 impl Gateway {
-    /// Returns the pending requests of an identity, oldest first.
-    ///
-    /// # Errors
-    /// As [`Gateway::call`].
-    pub fn pending_approvals(&mut self, identity: &Identity) -> Result<Vec<Value>, Error> {
-        let target = format!("/api/approvals/pending?{}", identity.query_of_scope());
+    /// Returns the pending requests of the person at the terminal, oldest first.
+    pub fn pending_approvals(&mut self) -> Result<Vec<Value>, Error> {
+        let target = format!("/api/approvals/pending?{}", query(&local()));
         match self.get(&target)? {
             Value::Array(records) => Ok(records),
             _ => Err(Error::internal("the gateway's answer is no list of approvals")),
@@ -53,9 +49,6 @@ impl Gateway {
     }
 
     /// Returns one request. If it was decided, this includes the decision.
-    ///
-    /// # Errors
-    /// As [`Gateway::call`].
     pub fn approval(&mut self, request: &str) -> Result<Value, Error> {
         self.get(&format!("/api/approvals/{}", encode_segment(request)))
     }
@@ -73,12 +66,8 @@ impl Gateway {
 
     /// Returns one request with all of its diff, as a person reads it. Its digest is that of the text that arrived, so
     /// that an approval with it is one of exactly this text.
-    ///
-    /// # Errors
-    /// As [`Gateway::call`].
     pub fn whole_request(&mut self, id: &str) -> Result<Request, Error> {
-        let record = self.approval(id)?;
-        let request = Request::of(&record);
+        let request = Request::of(&self.approval(id)?);
         let mut request = request.ok_or_else(|| Error::internal("the gateway's answer is no request"))?;
         if request.digest.is_some() {
             let diff = self.diff(id)?;
@@ -104,6 +93,6 @@ impl Gateway {
             body["digest"] = digest.as_str().into();
         }
         let target = format!("/api/approvals/{}/decision", encode_segment(request));
-        self.post(&target, &Mint::fresh()?.ulid(), &body)
+        self.post(&target, &body)
     }
 }

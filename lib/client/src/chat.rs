@@ -1,85 +1,36 @@
-//! Conversations: prompts, turns and sessions, on behalf of an identity.
+//! Conversations: prompts, turns and sessions, on behalf of the person at the terminal.
 
 use std::path::Path;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use ken_types::id::Mint;
+use ken_types::ops::store::Scope;
 use ken_types::uri::{encode_query, encode_segment};
 use ken_types::{Code, Error};
-use serde_json::{Map, Value, json};
+use serde::Deserialize;
+use serde_json::{Value, json};
 
 use crate::gateway::Gateway;
 use crate::nearest::nearest;
 
-/// The person or program on whose behalf a request is made, and the conversation. A session belongs to one identity.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Identity {
-    pub connector: String,
-    pub actor: String,
-    pub conversation: String,
-    pub thread: Option<String>,
+/// The person at this machine's terminal, whose sessions all terminal programs share.
+pub fn local() -> Scope {
+    let actor = "local-tui";
+    Scope { connector: "tui".into(), actor_id: actor.into(), conversation_id: actor.into(), thread_id: None }
 }
 
-impl Identity {
-    /// Returns the identity of the person at this machine's terminal. All terminal programs share it.
-    pub fn local() -> Identity {
-        Identity {
-            connector: "tui".to_owned(),
-            actor: "local-tui".to_owned(),
-            conversation: "local-tui".to_owned(),
-            thread: None,
-        }
-    }
-
-    /// Returns the identity that a record contains, for instance a session of a list.
-    pub fn of(record: &Value) -> Option<Identity> {
-        let text = |name: &str| record.get(name).and_then(Value::as_str).map(str::to_owned);
-        let connector = text("connector").or_else(|| {
-            Some(match text("origin")?.as_str() {
-                "tui" => "tui".to_owned(),
-                "web" => "web-api".to_owned(),
-                _ => "messenger".to_owned(),
-            })
-        });
-        Some(Identity {
-            connector: connector?,
-            actor: text("actorId")?,
-            conversation: text("conversationId")?,
-            thread: text("threadId"),
-        })
-    }
-
-    fn fields(&self) -> Map<String, Value> {
-        let mut fields = Map::new();
-        fields.insert("connector".to_owned(), self.connector.as_str().into());
-        fields.insert("actorId".to_owned(), self.actor.as_str().into());
-        fields.insert("conversationId".to_owned(), self.conversation.as_str().into());
-        if let Some(thread) = &self.thread {
-            fields.insert("threadId".to_owned(), thread.as_str().into());
-        }
-        fields
-    }
-
-    /// Returns connector, actor and conversation as a query, for lists that have no threads.
-    pub(crate) fn query_of_scope(&self) -> String {
-        let whole = Identity { thread: None, ..self.clone() };
-        whole.query()
-    }
-
-    fn query(&self) -> String {
-        let pairs = self.fields().into_iter().map(|(name, value)| {
-            let value = value.as_str().map(encode_query).unwrap_or_default();
-            format!("{name}={value}")
-        });
-        pairs.collect::<Vec<_>>().join("&")
-    }
+/// Returns a scope as a query.
+pub(crate) fn query(of: &Scope) -> String {
+    let fields = json!(of);
+    let pairs = fields.as_object().into_iter().flatten();
+    let pairs = pairs.map(|(name, value)| format!("{name}={}", encode_query(value.as_str().unwrap_or_default())));
+    pairs.collect::<Vec<_>>().join("&")
 }
 
-/// A message with its sender and session.
-#[derive(Debug, Clone)]
+/// A message of the person at the terminal.
+#[derive(Debug, Clone, Default)]
 pub struct Prompt {
-    pub identity: Identity,
     pub text: String,
     /// Id or explicit name of the session. `None` opens a new one.
     pub session: Option<String>,
@@ -98,15 +49,24 @@ pub struct Prompt {
 }
 
 /// A session that the gateway has opened.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub struct Session {
     pub id: String,
     /// Its explicit name.
+    #[serde(rename = "title")]
     pub name: Option<String>,
     /// Whether this request created it.
+    #[serde(default)]
     pub created: bool,
     /// The trusted folder in which it works.
     pub workspace: Option<String>,
+}
+
+impl Session {
+    /// Returns the session that an answer of the gateway names.
+    pub fn of(answer: &Value) -> Option<Session> {
+        Session::deserialize(answer.get("session")?).ok()
+    }
 }
 
 /// Which sessions are listed.
@@ -142,19 +102,6 @@ impl Image {
 }
 
 impl Prompt {
-    pub fn new(identity: Identity, text: &str) -> Prompt {
-        Prompt {
-            identity,
-            text: text.to_owned(),
-            session: None,
-            model: None,
-            images: Vec::new(),
-            attached: false,
-            workflow: None,
-            key: None,
-        }
-    }
-
     fn key(&self) -> Result<String, Error> {
         match &self.key {
             Some(key) => Ok(key.clone()),
@@ -166,7 +113,8 @@ impl Prompt {
 /// The response to a message that was accepted.
 #[derive(Debug, Clone)]
 pub struct Accepted {
-    body: Value,
+    /// The whole body of the response.
+    pub body: Value,
 }
 
 /// The turn that a prompt started.
@@ -179,11 +127,6 @@ pub struct Turn {
 }
 
 impl Accepted {
-    /// Returns the whole body of the response.
-    pub fn body(&self) -> &Value {
-        &self.body
-    }
-
     fn text(&self, pointer: &str) -> Option<String> {
         self.body.pointer(pointer).and_then(Value::as_str).map(str::to_owned)
     }
@@ -220,23 +163,25 @@ impl Gateway {
         if !prompt.images.is_empty() {
             return self.chat_with_images(prompt);
         }
-        let mut body = prompt.identity.fields();
-        body.insert("text".to_owned(), prompt.text.as_str().into());
+        let mut body = json!(local());
+        body["text"] = prompt.text.as_str().into();
         for (name, value) in [("session", &prompt.session), ("model", &prompt.model), ("workflow", &prompt.workflow)] {
-            body.extend(value.as_deref().map(|value| (name.to_owned(), value.into())));
+            if let Some(value) = value {
+                body[name] = value.as_str().into();
+            }
         }
         if prompt.attached {
-            body.insert("attached".to_owned(), true.into());
+            body["attached"] = true.into();
         }
-        let body = self.post("/api/chat/events", &prompt.key()?, &Value::Object(body))?;
+        let body = self.post_with_key("/api/chat/events", &prompt.key()?, &body)?;
         Ok(Accepted { body })
     }
 
     /// A message with images is sent to the session's agent directly, so the session has to be opened first.
     fn chat_with_images(&mut self, prompt: &Prompt) -> Result<Accepted, Error> {
         let id = match &prompt.session {
-            Some(selector) => self.existing_session(&prompt.identity, selector)?.id,
-            None => self.create_session(&prompt.identity, None)?.id,
+            Some(selector) => self.existing_session(selector)?.id,
+            None => self.create_session(None)?.id,
         };
         let images = prompt
             .images
@@ -247,9 +192,9 @@ impl Gateway {
             body["model"] = model.as_str().into();
         }
         let target = format!("/agents/orchestrator/{}", encode_segment(&id));
-        let mut body = self.post(&target, &prompt.key()?, &body)?;
-        if let Value::Object(fields) = &mut body {
-            fields.insert("session".to_owned(), json!({"id": id}));
+        let mut body = self.post_with_key(&target, &prompt.key()?, &body)?;
+        if body.is_object() {
+            body["session"] = json!({"id": id});
         }
         Ok(Accepted { body })
     }
@@ -258,10 +203,12 @@ impl Gateway {
     ///
     /// # Errors
     /// As [`Gateway::call`]: `forbidden` if the folder is not trusted.
-    pub fn create_session(&mut self, identity: &Identity, folder: Option<&Path>) -> Result<Session, Error> {
-        let mut body = identity.fields();
-        body.extend(folder.map(|folder| ("workspace".to_owned(), folder.display().to_string().into())));
-        self.open("/api/chat/sessions", body)
+    pub fn create_session(&mut self, folder: Option<&Path>) -> Result<Session, Error> {
+        let mut body = json!(local());
+        if let Some(folder) = folder {
+            body["workspace"] = folder.display().to_string().into();
+        }
+        session_of(&self.post("/api/chat/sessions", &body)?)
     }
 
     /// Returns the session with this id or explicit name. Unlike [`Gateway::resume_session`], it never makes one.
@@ -269,13 +216,13 @@ impl Gateway {
     /// # Errors
     /// As [`Gateway::call`]: `not_found` with the nearest name if there is no such session, `forbidden` and `conflict` as
     /// there.
-    pub fn existing_session(&mut self, identity: &Identity, selector: &str) -> Result<Session, Error> {
+    pub fn existing_session(&mut self, selector: &str) -> Result<Session, Error> {
         // The command fails where the route of the same name makes a session.
-        match self.chat(&Prompt::new(identity.clone(), &format!("/resume {selector}"))) {
-            Ok(accepted) => session_of(accepted.body()),
+        match self.chat(&Prompt { text: format!("/resume {selector}"), ..Prompt::default() }) {
+            Ok(accepted) => session_of(&accepted.body),
             Err(error) if error.code == Code::NotFound => {
                 let list = "`ken sessions` lists them";
-                let hint = match self.nearest_session(identity, selector) {
+                let hint = match self.nearest_session(selector) {
                     Some(name) => format!("the nearest is `{name}`; {list}"),
                     None => list.to_owned(),
                 };
@@ -295,8 +242,8 @@ impl Gateway {
     }
 
     /// Returns the name or id of a recent session that is most like a word, if one is like it.
-    pub fn nearest_session(&mut self, identity: &Identity, word: &str) -> Option<String> {
-        let sessions = self.sessions(Some(identity), Chosen::default(), 100).ok()?;
+    pub fn nearest_session(&mut self, word: &str) -> Option<String> {
+        let sessions = self.own_sessions(100).ok()?;
         let names = sessions.iter().flat_map(|session| ["displayName", "sessionId"].map(|name| session.get(name)));
         nearest(word, names.flatten().filter_map(Value::as_str)).map(str::to_owned)
     }
@@ -305,78 +252,54 @@ impl Gateway {
     ///
     /// # Errors
     /// As [`Gateway::call`]: `forbidden` for the id of another identity, `conflict` for a name that several sessions have.
-    pub fn resume_session(&mut self, identity: &Identity, selector: &str) -> Result<Session, Error> {
+    pub fn resume_session(&mut self, selector: &str) -> Result<Session, Error> {
         let target = format!("/api/chat/sessions/{}/resume", encode_segment(selector));
-        self.open(&target, identity.fields())
+        session_of(&self.post(&target, &json!(local()))?)
     }
 
-    fn open(&mut self, target: &str, body: Map<String, Value>) -> Result<Session, Error> {
-        let key = Mint::fresh()?.ulid();
-        let answer = self.post(target, &key, &Value::Object(body))?;
-        session_of(&answer)
+    /// Returns the newest sessions of everybody, at most `limit` (1 to 100), without those that have neither a visible prompt nor a
+    /// name.
+    pub fn sessions(&mut self, chosen: Chosen, limit: u32) -> Result<Vec<Value>, Error> {
+        let archived = if chosen.archived { "&archived=1" } else { "" };
+        let scheduled = if chosen.scheduled { "" } else { "&scheduled=0" };
+        self.list(&format!("limit={limit}{archived}{scheduled}"))
     }
 
-    /// Returns the newest sessions of one identity or of all, at most `limit` (1 to 100), without those that have neither
-    /// a visible prompt nor a name.
-    ///
-    /// # Errors
-    /// As [`Gateway::call`].
-    pub fn sessions(&mut self, of: Option<&Identity>, chosen: Chosen, limit: u32) -> Result<Vec<Value>, Error> {
-        let mut target = format!("/api/chat/sessions?empty=0&limit={limit}");
-        if chosen.archived {
-            target += "&archived=1";
-        }
-        if !chosen.scheduled {
-            target += "&scheduled=0";
-        }
-        if let Some(identity) = of {
-            target += &format!("&{}", identity.query());
-        }
-        match self.get(&target)?.get_mut("sessions").map(Value::take) {
+    /// Returns the newest sessions of the person at the terminal, as [`Gateway::sessions`], without those of schedules.
+    pub fn own_sessions(&mut self, limit: u32) -> Result<Vec<Value>, Error> {
+        self.list(&format!("limit={limit}&scheduled=0&{}", query(&local())))
+    }
+
+    fn list(&mut self, which: &str) -> Result<Vec<Value>, Error> {
+        match self.get(&format!("/api/chat/sessions?empty=0&{which}"))?.get_mut("sessions").map(Value::take) {
             Some(Value::Array(sessions)) => Ok(sessions),
             _ => Err(Error::internal("the gateway's answer has no list of sessions")),
         }
     }
 
-    /// Returns a page of the sessions of an identity, newest first, in the form of the gateway's response, without those
-    /// that have neither a visible prompt nor a name. `after` is the cursor of the previous page.
-    ///
-    /// # Errors
-    /// As [`Gateway::call`].
-    pub fn session_page(&mut self, identity: &Identity, limit: u32, after: Option<&str>) -> Result<Value, Error> {
-        let query = identity.query();
+    /// Returns a page of the sessions of the person at the terminal, newest first, in the form of the gateway's response, without
+    /// those that have neither a visible prompt nor a name. `after` is the cursor of the previous page.
+    pub fn session_page(&mut self, limit: u32, after: Option<&str>) -> Result<Value, Error> {
         let after = after.map_or_else(String::new, |after| format!("&after={}", encode_query(after)));
-        self.get(&format!("/api/chat/sessions?empty=0&limit={limit}&{query}{after}"))
+        self.get(&format!("/api/chat/sessions?empty=0&limit={limit}&{}{after}", query(&local())))
     }
 
-    /// Returns the newest exchanges of a session, oldest first, at most `limit` (1 to 100). `before` is the cursor of a page: they are
-    /// then those before that page.
-    ///
-    /// # Errors
-    /// As [`Gateway::call`].
-    pub fn transcript(
-        &mut self,
-        identity: &Identity,
-        session: &str,
-        limit: u32,
-        before: Option<&str>,
-    ) -> Result<Value, Error> {
-        let session = encode_segment(session);
-        let query = identity.query();
+    /// Returns the newest exchanges of somebody's session, oldest first, at most `limit` (1 to 100). `before` is the cursor of a page:
+    /// they are then those before that page.
+    pub fn transcript(&mut self, of: &Scope, session: &str, limit: u32, before: Option<&str>) -> Result<Value, Error> {
+        let (session, query) = (encode_segment(session), query(of));
         let before = before.map_or_else(String::new, |before| format!("&before={}", encode_query(before)));
         self.get(&format!("/api/chat/sessions/{session}/transcript?limit={limit}&{query}{before}"))
     }
 
     /// Cancels a session's running turn, or only the one of this submission. Returns whether there was one.
-    ///
-    /// # Errors
-    /// As [`Gateway::call`].
-    pub fn cancel(&mut self, identity: &Identity, session: &str, submission: Option<&str>) -> Result<bool, Error> {
+    pub fn cancel(&mut self, of: &Scope, session: &str, submission: Option<&str>) -> Result<bool, Error> {
         let target = format!("/api/chat/sessions/{}/cancel", encode_segment(session));
-        let key = Mint::fresh()?.ulid();
-        let mut body = identity.fields();
-        body.extend(submission.map(|id| ("submissionId".to_owned(), id.into())));
-        let answer = self.post(&target, &key, &Value::Object(body))?;
+        let mut body = json!(of);
+        if let Some(id) = submission {
+            body["submissionId"] = id.into();
+        }
+        let answer = self.post(&target, &body)?;
         Ok(answer.get("cancelled") == Some(&json!(true)))
     }
 }
@@ -388,13 +311,6 @@ pub fn failure(turn: &Value) -> &str {
     message.unwrap_or("the turn failed")
 }
 
-/// Returns the session that an answer of the gateway names.
 fn session_of(answer: &Value) -> Result<Session, Error> {
-    let text = |pointer: &str| answer.pointer(pointer).and_then(Value::as_str).map(str::to_owned);
-    Ok(Session {
-        id: text("/session/id").ok_or_else(|| Error::internal("the gateway's answer names no session"))?,
-        name: text("/session/title"),
-        created: answer.pointer("/session/created") == Some(&json!(true)),
-        workspace: text("/session/workspace"),
-    })
+    Session::of(answer).ok_or_else(|| Error::internal("the gateway's answer names no session"))
 }

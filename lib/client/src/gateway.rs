@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
+use ken_types::id::Mint;
 use ken_types::{Code, Error, Outcome, json};
 use serde_json::Value;
 pub use ureq::http::Method;
@@ -29,7 +30,7 @@ const MAX_PAUSE: Duration = Duration::from_secs(1);
 type Locate = dyn Fn() -> Result<Endpoint, Error> + Send + Sync;
 type OnRetry = dyn Fn(&Error, Duration) + Send + Sync;
 
-/// A connection to a gateway. Clones share their connections.
+/// A connection to a gateway. Clones share their connections. The errors of its requests are those of [`Gateway::call`].
 #[derive(Clone)]
 pub struct Gateway {
     agent: Agent,
@@ -128,37 +129,30 @@ impl Gateway {
     }
 
     /// Sends a GET request and returns the JSON of the response.
-    ///
-    /// # Errors
-    /// As [`Gateway::call`].
     pub fn get(&mut self, target: &str) -> Result<Value, Error> {
         self.call(&Method::GET, target, &[], &[])?.json()
     }
 
     /// Sends a DELETE request and returns the JSON of the response.
-    ///
-    /// # Errors
-    /// As [`Gateway::call`].
     pub fn delete(&mut self, target: &str) -> Result<Value, Error> {
         self.call(&Method::DELETE, target, &[], &[])?.json()
     }
 
     /// Sends a PATCH request and returns the JSON of the response.
-    ///
-    /// # Errors
-    /// As [`Gateway::call`].
     pub fn patch(&mut self, target: &str, body: &Value) -> Result<Value, Error> {
         let headers = [("content-type", "application/json")];
         self.call(&Method::PATCH, target, &headers, body.to_string().as_bytes())?.json()
     }
 
-    /// Sends a POST request and returns the JSON of the response. `key` is its `Idempotency-Key`: a repetition with the
-    /// same key and body takes effect only once. The header `Prefer: respond-async` tells the gateway not to wait for
+    /// Sends a POST request and returns the JSON of the response. The request has an `Idempotency-Key` of its own, so that it takes
+    /// effect only once, however often it is repeated.
+    pub fn post(&mut self, target: &str, body: &Value) -> Result<Value, Error> {
+        self.post_with_key(target, &Mint::fresh()?.ulid(), body)
+    }
+
+    /// Sends a POST request with this `Idempotency-Key`. The header `Prefer: respond-async` tells the gateway not to wait for
     /// work that it starts.
-    ///
-    /// # Errors
-    /// As [`Gateway::call`].
-    pub fn post(&mut self, target: &str, key: &str, body: &Value) -> Result<Value, Error> {
+    pub(crate) fn post_with_key(&mut self, target: &str, key: &str, body: &Value) -> Result<Value, Error> {
         let headers = [("content-type", "application/json"), ("prefer", "respond-async"), ("idempotency-key", key)];
         self.call(&Method::POST, target, &headers, body.to_string().as_bytes())?.json()
     }

@@ -5,10 +5,10 @@
 //! repeated.
 //!
 //! ```no_run
-//! # use ken_client::{Endpoint, Gateway, chat::{Identity, Prompt}};
+//! # use ken_client::{Endpoint, Gateway, chat::Prompt};
 //! # fn main() -> Result<(), ken_types::Error> {
 //! let mut gateway = Gateway::at(Endpoint::new("http://127.0.0.1:3940"))?;
-//! let prompt = Prompt::new(Identity::local(), "Which hosts are down?");
+//! let prompt = Prompt { text: "Which hosts are down?".into(), ..Prompt::default() };
 //! let accepted = gateway.chat(&prompt)?;
 //! if let Some(turn) = accepted.turn() {
 //!     let mut events = gateway.events(&turn.stream, &turn.offset);

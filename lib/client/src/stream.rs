@@ -56,9 +56,6 @@ impl Reader {
     }
 
     /// Returns the next page. With `live`, it waits for entries. The page is empty if none arrived for a while.
-    ///
-    /// # Errors
-    /// As [`Gateway::call`].
     pub fn page(&mut self, live: bool) -> Result<Page, Error> {
         let mut target = format!("{}?offset={}", self.target, self.offset);
         if let Some(tail) = self.tail {

@@ -150,34 +150,27 @@ impl Block {
 
     /// Returns its lines for a width. With `unfolded`, folded text is shown as a whole.
     pub(crate) fn lines(&mut self, columns: u16, unfolded: bool) -> &[Line<'static>] {
-        let stale = !self
-            .cache
-            .as_ref()
-            .is_some_and(|cache| cache.columns == columns && cache.unfolded == unfolded && !cache.is_stale);
-        if stale {
-            let drawn = self.cache.take().map(|cache| cache.rendered);
-            self.cache = Some(Box::new(Cache {
-                columns,
-                unfolded,
-                is_stale: false,
-                rendered: Rendered { known: drawn.map(|drawn| drawn.known).unwrap_or_default(), ..Rendered::default() },
-                growing: Growing::default(),
-            }));
-        }
-        if let Some(mut cache) = self.cache.take() {
-            match (self.settled, self.kind) {
-                (false, Kind::Answer) => cache.growing.draw(&self.text, columns, &mut cache.rendered),
-                // A settled block is rendered only once.
-                _ if stale || !self.settled => {
-                    let known = std::mem::take(&mut cache.rendered.known);
-                    cache.rendered = self.render(columns, unfolded, known);
-                }
-                _ => {}
+        let fits = |cache: &Cache| cache.columns == columns && cache.unfolded == unfolded && !cache.is_stale;
+        let drawn = self.cache.take();
+        let stale = !drawn.as_deref().is_some_and(fits);
+        let mut cache = match drawn {
+            Some(cache) if !stale => cache,
+            drawn => {
+                let known = drawn.map(|drawn| drawn.rendered.known).unwrap_or_default();
+                let rendered = Rendered { known, ..Rendered::default() };
+                Box::new(Cache { columns, unfolded, is_stale: false, rendered, growing: Growing::default() })
             }
-            self.cache = Some(cache);
+        };
+        match (self.settled, self.kind) {
+            (false, Kind::Answer) => cache.growing.draw(&self.text, columns, &mut cache.rendered),
+            // A settled block is rendered only once.
+            _ if stale || !self.settled => {
+                let known = std::mem::take(&mut cache.rendered.known);
+                cache.rendered = self.render(columns, unfolded, known);
+            }
+            _ => {}
         }
-        let cache = self.cache.as_ref();
-        cache.map(|cache| cache.rendered.lines.as_slice()).unwrap_or_default()
+        &self.cache.insert(cache).rendered.lines
     }
 
     fn render(&self, columns: u16, unfolded: bool, known: KnownColours) -> Rendered {
@@ -198,16 +191,14 @@ impl Block {
     fn render_thinking(&self, columns: u16, unfolded: bool) -> Rendered {
         let style = FAINT.add_modifier(Modifier::ITALIC);
         let mut rendered = gutter(self.text.trim_end(), "· ", style, columns);
-        if !unfolded {
-            let hidden = rendered.lines.len().saturating_sub(FOLDED_LINES);
+        let hidden = rendered.lines.len().saturating_sub(FOLDED_LINES);
+        if hidden > 0 && !unfolded {
             if self.settled {
                 rendered.lines.truncate(FOLDED_LINES);
+                rendered.lines.push(folded(hidden));
             } else {
                 // While the text grows, its last lines are shown.
                 rendered.lines.drain(..hidden);
-            }
-            if hidden > 0 && self.settled {
-                rendered.lines.push(folded(hidden));
             }
         }
         rendered
@@ -275,9 +266,7 @@ fn beside(text: &str, mark: &str, columns: u16, mut style: impl FnMut(&str) -> S
         let style = style(line);
         for piece in wrap(&Line::styled(line.to_owned(), style), room, 0, Cut::Words) {
             let mark = if lines.is_empty() { mark } else { &blanks };
-            let mut spans = vec![Span::styled(mark.to_owned(), style)];
-            spans.extend(piece.spans);
-            lines.push(Line::from(spans));
+            lines.push(Line::from_iter([Span::styled(mark.to_owned(), style)].into_iter().chain(piece.spans)));
         }
     }
     Rendered { lines, ..Rendered::default() }

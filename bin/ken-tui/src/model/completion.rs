@@ -191,7 +191,7 @@ mod tests {
 
     #[test]
     fn every_command_of_the_gateway_is_offered() {
-        for (name, arguments, _) in ken_chat::COMMANDS {
+        for (_, name, arguments, _) in ken_chat::COMMANDS {
             assert!(
                 COMMANDS.iter().any(|(known, given, _)| (*known, *given) == (name, arguments)),
                 "{name} {arguments}"

@@ -68,9 +68,7 @@ impl Model {
             "approval_requested" => self.approval_requested(event),
             "approval_decided" => self.approval_decided(event),
             "turn" => self.turn_ended(event),
-            "compaction_start" => {
-                exchange.blocks.push(Block::running("compact the history", "compaction", now));
-            }
+            "compaction_start" => exchange.blocks.push(Block::running("compact the history", "compaction", now)),
             "compaction" => self.activity_ended(event, kind),
             "log" if text(event, "level") != "info" => {
                 let mut block = Block::activity(text(event, "message"), "", State::Failed);
@@ -78,8 +76,7 @@ impl Model {
                 exchange.blocks.push(block);
             }
             "submission_resumed" => {
-                let block = Block::activity("resumed after an interruption", "", State::Done);
-                exchange.blocks.push(block);
+                exchange.blocks.push(Block::activity("resumed after an interruption", "", State::Done));
             }
             "operation" => exchange.blocks.extend(event.get("result").and_then(sources)),
             "submission_settled" => self.settled(event),
@@ -89,15 +86,10 @@ impl Model {
 
     /// Returns the exchange of a submission. Creates one for a prompt that another client sent.
     fn exchange(&mut self, submission: &str) -> &mut Exchange {
-        if self.transcript.find(submission).is_none() {
-            let mut exchange = Exchange::new(Some(submission), Status::Running);
-            exchange.since = Some(self.now);
-            self.transcript.push(exchange);
-            if self.in_flight.is_empty() {
-                self.fetch_page(None);
-            }
+        if self.in_flight.is_empty() && self.transcript.find(submission).is_none() {
+            self.fetch_page(None);
         }
-        self.transcript.entry(submission)
+        self.transcript.entry(submission, self.now)
     }
 
     /// Shows beside a task what its worker is doing at the moment. Other events of a worker are not shown.
@@ -195,8 +187,7 @@ impl Model {
         }
         if let Some(block) = self.transcript.block_mut(request) {
             block.detail = outcome;
-            let is_approved = status == "approved";
-            block.settle(if is_approved { State::Done } else { State::Failed });
+            block.settle(if status == "approved" { State::Done } else { State::Failed });
             // The record also says who that is as ken knows it.
             self.effects.push(Effect::Approval { request: request.to_owned() });
         }
@@ -231,8 +222,7 @@ impl Model {
 
     fn settled(&mut self, event: &Value) {
         let exchange = self.exchange(text(event, "submissionId"));
-        let outcome = text(event, "outcome");
-        let (status, state) = match outcome {
+        let (status, state) = match text(event, "outcome") {
             "completed" => (Status::Completed, State::Done),
             "aborted" => (Status::Cancelled, State::Failed),
             _ => (Status::Failed, State::Failed),
@@ -243,13 +233,7 @@ impl Model {
                 block.settle(state);
             }
         }
-        match status {
-            Status::Cancelled => exchange.blocks.push(Block::new(Kind::Note, "(cancelled)")),
-            Status::Failed => {
-                exchange.blocks.push(Block::new(Kind::Problem, failure(event)));
-            }
-            _ => {}
-        }
+        exchange.blocks.extend(why_incomplete(status, event));
         if std::mem::take(&mut self.cancelling) {
             // The notice "cancelling" no longer applies.
             self.notice = self.armed.then(|| "Ctrl+C again leaves".to_owned());
@@ -290,6 +274,15 @@ fn step(item: &Value) -> (bool, String) {
         "done" | "completed" => (true, name),
         "doing" | "in_progress" => (false, format!("{name} (now)")),
         _ => (is_done, name),
+    }
+}
+
+/// Returns what is said below a turn that did not complete.
+pub(super) fn why_incomplete(status: Status, record: &Value) -> Option<Block> {
+    match status {
+        Status::Cancelled => Some(Block::new(Kind::Note, "(cancelled)")),
+        Status::Failed => Some(Block::new(Kind::Problem, failure(record))),
+        _ => None,
     }
 }
 
@@ -337,11 +330,8 @@ fn end_thinking(exchange: &mut Exchange, content: &str) {
 
 /// Replaces the streamed pieces of a message with the recorded message.
 fn end_message(exchange: &mut Exchange, event: &Value) {
-    if event.pointer("/message/role").and_then(Value::as_str) != Some("assistant") {
-        return;
-    }
     let whole = message_text(event);
-    if whole.is_empty() {
+    if text_at(event, "/message/role") != "assistant" || whole.is_empty() {
         return;
     }
     let block = open_text(exchange);

@@ -51,14 +51,11 @@ impl Model {
 
     fn key(&mut self, key: &Input) {
         self.notice = None;
-        let is_interrupt = *key == control('c');
-        if !is_interrupt {
-            self.armed = false;
-        }
-        if is_interrupt {
+        if *key == control('c') {
             self.close_completion();
             return self.interrupt();
         }
+        self.armed = false;
         if *key == control('z') {
             return self.effects.push(Effect::Suspend);
         }
@@ -251,10 +248,7 @@ impl Model {
                     self.effects.push(Effect::Approvals);
                 }
             }
-            "editor" => {
-                let text = self.draft_text();
-                self.effects.push(Effect::Edit(text));
-            }
+            "editor" => self.effects.push(Effect::Edit(self.draft_text())),
             "help" => self.overlay = Overlay::Help(0),
             "exit" => self.quit(),
             "sessions" => self.open_sessions(),
@@ -266,8 +260,7 @@ impl Model {
         match text {
             Some(text) => {
                 let count = text.chars().count();
-                let notice = format!("{count} characters were offered to the terminal's clipboard");
-                self.notice = Some(notice);
+                self.notice = Some(format!("{count} characters were offered to the terminal's clipboard"));
                 self.effects.push(Effect::Copy(text));
             }
             None => self.notice = Some("there is nothing to copy".to_owned()),
@@ -292,8 +285,7 @@ impl Model {
                 self.overlay = Overlay::Sessions(list);
             }
             Choice::Chosen(session) => {
-                let is_open = self.session.as_ref().is_some_and(|open| open.id == session);
-                if !is_open {
+                if self.session.as_ref().is_none_or(|open| open.id != session) {
                     self.effects.push(Effect::Open(Selector::Named(session)));
                 }
             }
@@ -371,10 +363,10 @@ pub(super) fn list_key(list: &mut List, key: &Input) -> Choice {
                 return Choice::Chosen(value);
             }
         }
-        Key::Up => _ = list.move_by(-1),
-        Key::Down | Key::Tab => _ = list.move_by(1),
-        Key::PageUp => _ = list.move_by(-10),
-        Key::PageDown => _ = list.move_by(10),
+        Key::Up => list.move_by(-1),
+        Key::Down | Key::Tab => list.move_by(1),
+        Key::PageUp => list.move_by(-10),
+        Key::PageDown => list.move_by(10),
         Key::Backspace => list.erase(),
         Key::Char(c) if is_typed(key) => list.type_char(c),
         _ => {}

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use ken_approval::Kind::{Fact, Risk};
 use ken_approval::Request;
-use ken_client::chat::Session;
+use ken_client::chat::{Prompt, Session};
 use ken_client::piped::fence_for;
 use ken_types::id::Mint;
 use ken_types::{Code, Error};
@@ -23,7 +23,7 @@ use ratatui::style::Style;
 use ratatui_textarea::{CursorMove, TextArea, WrapMode};
 use serde_json::Value;
 
-use crate::message::{Attachment, Content, Effect, Message, Outgoing, Preflight, SILENCE_TIMEOUT, Selector};
+use crate::message::{Attachment, Content, Effect, Message, Preflight, SILENCE_TIMEOUT, Selector};
 use approval::Dialog;
 use block::{Block, Kind, one_line};
 use completion::Completion;
@@ -292,17 +292,12 @@ impl Model {
     }
 
     fn preflight_row(&mut self, row: Preflight) {
-        let mut exchange = Exchange::new(None, Status::Completed);
         let state = if row.is_problem { block::State::Failed } else { block::State::Done };
-        let mut block = Block::activity(&row.text, "", state);
+        let block = Block::activity(&row.text, &format!("preflight:{}", self.preflight.len()), state);
         self.preflight.push(row.text);
-        block.id = format!("preflight:{}", self.preflight.len());
         match self.transcript.last_mut() {
             Some(last) if last.submission.is_none() => last.blocks.push(block),
-            _ => {
-                exchange.blocks.push(block);
-                self.transcript.push(exchange);
-            }
+            _ => self.add(block),
         }
     }
 
@@ -381,11 +376,9 @@ impl Model {
 
     /// Runs a command at once. Any other message is sent now, or queued while a turn is running.
     fn submit(&mut self, draft: Draft) {
-        let is_blank = draft.text.trim().is_empty() && draft.attachments.is_empty();
-        if is_blank {
+        if draft.text.trim().is_empty() && draft.attachments.is_empty() {
             self.held = false;
-            self.send_queued();
-            return;
+            return self.send_queued();
         }
         self.remember(&draft.text);
         self.transcript.show_end();
@@ -452,8 +445,7 @@ impl Model {
 
     fn send(&mut self, draft: Draft, workflow: Option<&str>) {
         let id = self.next_id();
-        let mut exchange = Exchange::new(None, Status::Waiting);
-        exchange.since = Some(self.now);
+        let mut exchange = Exchange { since: Some(self.now), ..Exchange::new(None, Status::Waiting) };
         let mut prompt = match workflow {
             // The prompt for the greeting is not shown.
             Some(_) => Block::new(Kind::Hidden, ""),
@@ -484,14 +476,15 @@ impl Model {
             Content::Image(image) => Some(image.clone()),
             Content::Text(_) => None,
         });
-        self.effects.push(Effect::Send(Box::new(Outgoing {
-            id,
-            key,
-            session: session.clone(),
+        let prompt = Prompt {
             text: full_text(&draft),
+            session: Some(session.clone()),
             images: images.collect(),
             workflow: workflow.map(str::to_owned),
-        })));
+            key: Some(key),
+            ..Prompt::default()
+        };
+        self.effects.push(Effect::Send { id, prompt: Box::new(prompt) });
         self.in_flight.push(InFlight { id, session, draft, is_command });
     }
 
@@ -583,20 +576,14 @@ impl Model {
     }
 
     fn command_done(&mut self, command: u64, body: &Value) {
-        let text = |pointer: &str| body.pointer(pointer).and_then(Value::as_str).map(str::to_owned);
-        if let Some(id) = text("/session/id") {
-            let name = text("/session/title");
+        if let Some(named) = Session::of(body) {
             match &mut self.session {
-                Some(session) if session.id == id => session.name = name.or_else(|| session.name.take()),
-                _ => {
-                    let created = body.pointer("/session/created") == Some(&Value::Bool(true));
-                    let workspace = text("/session/workspace");
-                    self.opened(Session { id, name, created, workspace }, Some(command));
-                }
+                Some(session) if session.id == named.id => session.name = named.name.or_else(|| session.name.take()),
+                _ => self.opened(named, Some(command)),
             }
         }
-        if let Some(text) = text("/result/text") {
-            self.note(&text);
+        if let Some(text) = body.pointer("/result/text").and_then(Value::as_str) {
+            self.note(text);
         }
     }
 
@@ -658,14 +645,11 @@ impl Model {
 
     /// Stores the current state of a request for approval.
     fn store_request(&mut self, request: Request) {
-        let is_pending = request.is_pending();
-        let known = self.approvals.iter().position(|known| known.id == request.id);
-        match (known, is_pending) {
-            // A list may hold less of the request than is known already.
-            (Some(_), true) => {}
-            (Some(at), false) => _ = self.approvals.remove(at),
-            (None, true) => self.approvals.push(request),
-            (None, false) => {}
+        if !request.is_pending() {
+            self.approvals.retain(|known| known.id != request.id);
+        } else if self.approvals.iter().all(|known| known.id != request.id) {
+            // A list may hold less of a request than is known already.
+            self.approvals.push(request);
         }
     }
 

@@ -1,12 +1,11 @@
 //! Adds pages of a transcript to the conversation.
 
 use ken_approval::Request;
-use ken_client::chat::failure;
 use ken_types::Error;
 use serde_json::Value;
 
 use super::block::{Block, Kind, State};
-use super::events::{duration, sources, text, text_at};
+use super::events::{duration, sources, text, text_at, why_incomplete};
 use super::transcript::{Exchange, Status};
 use super::{Model, sentence};
 
@@ -49,16 +48,14 @@ impl Model {
     }
 
     fn add_prompts(&mut self, exchanges: Vec<Exchange>) {
+        let is_prompt = |block: &Block| block.kind == Kind::Prompt;
+        let is_own = |block: &Block| is_prompt(block) || block.id.starts_with("prompt:");
         for mut read in exchanges {
-            let Some(submission) = read.submission.clone() else {
-                continue;
-            };
-            let Some(known) = self.transcript.find(&submission) else {
-                continue;
-            };
-            let is_prompt = |block: &Block| block.kind == Kind::Prompt;
-            let is_own = |block: &Block| is_prompt(block) || block.id.starts_with("prompt:");
-            if !known.blocks.iter().any(is_own) && read.blocks.first().is_some_and(is_prompt) {
+            if let Some(submission) = &read.submission
+                && let Some(known) = self.transcript.find(submission)
+                && !known.blocks.iter().any(is_own)
+                && read.blocks.first().is_some_and(is_prompt)
+            {
                 known.blocks.insert(0, read.blocks.remove(0));
             }
         }
@@ -77,25 +74,18 @@ fn exchange(record: &Value) -> Exchange {
     };
     let mut exchange = Exchange::new(Some(text("/submissionId")), status);
     if record.pointer("/prompt/text").is_some() {
-        let prompt = Block::new(Kind::Prompt, text("/prompt/text"));
-        exchange.blocks.push(prompt);
+        exchange.blocks.push(Block::new(Kind::Prompt, text("/prompt/text")));
     }
     if status == Status::Waiting {
         return exchange;
     }
     let activities = record.get("activities").and_then(Value::as_array);
-    let activities = activities.into_iter().flatten().filter_map(activity);
-    exchange.blocks.extend(activities);
+    exchange.blocks.extend(activities.into_iter().flatten().filter_map(activity));
     if record.pointer("/assistant/text").is_some() {
-        let answer = Block::new(Kind::Answer, text("/assistant/text"));
-        exchange.blocks.push(answer);
+        exchange.blocks.push(Block::new(Kind::Answer, text("/assistant/text")));
     }
     exchange.blocks.extend(record.get("assistant").and_then(sources));
-    match status {
-        Status::Cancelled => exchange.blocks.push(Block::new(Kind::Note, "(cancelled)")),
-        Status::Failed => exchange.blocks.push(Block::new(Kind::Problem, failure(record))),
-        _ => {}
-    }
+    exchange.blocks.extend(why_incomplete(status, record));
     // Saves memory, because thousands of exchanges may be loaded.
     exchange.blocks.shrink_to_fit();
     exchange

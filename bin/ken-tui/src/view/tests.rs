@@ -1,7 +1,7 @@
 use std::time::{Duration, Instant};
 
 use ken_approval::Request;
-use ken_client::chat::Session;
+use ken_client::chat::{Prompt, Session};
 use ken_types::{Code, Error};
 use ratatui::buffer::Buffer;
 use ratatui::layout::{Position, Rect};
@@ -30,12 +30,8 @@ impl Client {
     /// Returns a client with an open session that has one exchange.
     fn opened() -> Client {
         let mut client = Client::new();
-        let session = Session {
-            id: "tui-2027-02-03T04-05-06-789Z-0f3c9a1e".to_owned(),
-            name: Some("nightly".to_owned()),
-            created: false,
-            workspace: None,
-        };
+        let name = Some("nightly".to_owned());
+        let session = Session { name, ..session("tui-2027-02-03T04-05-06-789Z-0f3c9a1e", false) };
         client.update(Message::Opened(Ok(session)));
         let page = json!({"exchanges": [{"submissionId": "s1", "status": "completed",
             "prompt": {"text": "Do the tests pass?"},
@@ -72,17 +68,18 @@ impl Client {
         self.update(Message::Terminal(Event::Key(input)));
     }
 
-    /// Sends a line. The gateway accepts it.
-    fn send_line(&mut self, text: &str, submission: &str) {
+    fn type_line(&mut self, text: &str) {
         self.type_text(text);
         self.key(Key::Enter);
-        let sent = self.effects.iter().rev().find_map(|effect| match effect {
-            Effect::Send(outgoing) => Some(outgoing.id),
-            _ => None,
-        });
+    }
+
+    /// Sends a line. The gateway accepts it.
+    fn send_line(&mut self, text: &str, submission: &str) {
+        self.type_line(text);
+        let (id, _) = self.sent().last().unwrap();
         let answer = json!({"submissionId": submission,
             "contextUsage": {"usedTokens": 24_576, "capacityTokens": 98_304, "modelSpecifier": "openai/gpt-x"}});
-        self.update(Message::Sent { id: sent.unwrap(), answer: Ok(answer) });
+        self.update(Message::Sent { id, answer: Ok(answer) });
     }
 
     fn draw(&mut self, columns: u16, rows: u16) -> (Vec<String>, Option<Position>) {
@@ -112,13 +109,25 @@ impl Client {
         self.effects.iter().filter(|effect| is_meant(effect)).count()
     }
 
-    fn sends(&self) -> Vec<&str> {
-        let sent = self.effects.iter().filter_map(|effect| match effect {
-            Effect::Send(outgoing) => Some(outgoing.text.as_str()),
+    /// The messages that were sent, with their numbers.
+    fn sent(&self) -> impl Iterator<Item = (u64, &Prompt)> {
+        self.effects.iter().filter_map(|effect| match effect {
+            Effect::Send { id, prompt } => Some((*id, prompt.as_ref())),
             _ => None,
-        });
-        sent.collect()
+        })
     }
+
+    fn sends(&self) -> Vec<&str> {
+        self.sent().map(|(_, prompt)| prompt.text.as_str()).collect()
+    }
+
+    fn decisions(&self) -> usize {
+        self.count(|effect| matches!(effect, Effect::Decide { .. }))
+    }
+}
+
+fn session(id: &str, created: bool) -> Session {
+    Session { id: id.to_owned(), name: None, created, workspace: None }
 }
 
 fn event(kind: &str, fields: Value) -> Value {
@@ -162,8 +171,7 @@ fn busy() -> Client {
         delta("I change **one** li"),
     ]);
     client.update(Message::Approval(record()));
-    client.type_text("and then deploy");
-    client.key(Key::Enter);
+    client.type_line("and then deploy");
     client.type_text("a draft");
     client.now += Duration::from_secs(75);
     client.update(Message::Tick);
@@ -197,23 +205,25 @@ const SIZES: [(u16, u16); 3] = [(80, 24), (200, 60), (40, 12)];
 
 #[test]
 fn screens() {
+    type Opening = fn(&mut Client);
+    let opened: [(&str, Opening); 4] = [
+        ("pane", |client| client.control('s')),
+        ("approval", |client| {
+            client.key(Key::F(2));
+            client.update(Message::Approval(record()));
+        }),
+        ("palette", |client| client.control('p')),
+        ("help", |client| client.key(Key::F(1))),
+    ];
     for (columns, rows) in SIZES {
         is_screen(&mut Client::new(), "start", columns, rows);
         is_screen(&mut Client::opened(), "resumed", columns, rows);
         is_screen(&mut busy(), "busy", columns, rows);
-        let mut pane = busy();
-        pane.control('s');
-        is_screen(&mut pane, "pane", columns, rows);
-        let mut dialog = busy();
-        dialog.key(Key::F(2));
-        dialog.update(Message::Approval(record()));
-        is_screen(&mut dialog, "approval", columns, rows);
-        let mut palette = busy();
-        palette.control('p');
-        is_screen(&mut palette, "palette", columns, rows);
-        let mut help = busy();
-        help.key(Key::F(1));
-        is_screen(&mut help, "help", columns, rows);
+        for (name, open) in opened {
+            let mut client = busy();
+            open(&mut client);
+            is_screen(&mut client, name, columns, rows);
+        }
     }
 }
 
@@ -271,14 +281,9 @@ fn the_wheel_moves_in_a_list_and_the_search_says_what_it_does_not_find() {
     client.control('p');
     client.update(Message::Wheel(2));
     client.key(Key::Enter);
-    assert!(
-        matches!(client.effects.last(), Some(Effect::Send(outgoing)) if outgoing.text == "/new"),
-        "the third command: {:?}",
-        client.effects.last()
-    );
+    assert_eq!(client.sends(), ["/new"], "the third command");
     client.control('f');
-    client.type_text("nowhere");
-    client.key(Key::Enter);
+    client.type_line("nowhere");
     assert!(client.sees("searching the older messages"));
     client.update(Message::Page { epoch: 1, older: true, page: Ok(json!({"exchanges": [], "page": {}})) });
     assert!(client.sees("not found further up"));
@@ -309,21 +314,15 @@ fn a_message_that_comes_back_from_the_queue_keeps_what_is_attached_already() {
 fn commands_and_messages_that_are_typed_before_the_session_is_there_go_to_it_in_their_order() {
     let mut client = Client::new();
     for line in ["first", "/new", "second"] {
-        client.type_text(line);
-        client.key(Key::Enter);
+        client.type_line(line);
         assert_eq!(client.sees("/new runs as soon as the session is there"), line == "/new");
     }
     assert!(client.sends().is_empty());
-    let session = |id: &str| Session { id: id.to_owned(), name: None, created: true, workspace: None };
-    client.update(Message::Opened(Ok(session("one"))));
+    client.update(Message::Opened(Ok(session("one", true))));
     let sent = |client: &Client| {
-        let sent = client.effects.iter().filter_map(|effect| match effect {
-            Effect::Send(outgoing) if outgoing.workflow.is_none() => {
-                Some((outgoing.id, format!("{}: {}", outgoing.session, outgoing.text)))
-            }
-            _ => None,
-        });
-        sent.collect::<Vec<_>>()
+        let own = client.sent().filter(|(_, prompt)| prompt.workflow.is_none());
+        let shown = |prompt: &Prompt| format!("{}: {}", prompt.session.as_ref().unwrap(), prompt.text);
+        own.map(|(id, prompt)| (id, shown(prompt))).collect::<Vec<_>>()
     };
     let before = sent(&client);
     let texts: Vec<&str> = before.iter().map(|(_, text)| text.as_str()).collect();
@@ -332,15 +331,8 @@ fn commands_and_messages_that_are_typed_before_the_session_is_there_go_to_it_in_
     client.update(Message::Sent { id: before[0].0, answer: Ok(accepted) });
     let opened = json!({"session": {"id": "two", "created": true}, "result": {"command": "new", "text": "Started session two."}});
     client.update(Message::Sent { id: before[1].0, answer: Ok(opened) });
-    let ids: Vec<u64> = client
-        .effects
-        .iter()
-        .filter_map(|effect| match effect {
-            Effect::Send(outgoing) if outgoing.workflow.is_some() => Some(outgoing.id),
-            _ => None,
-        })
-        .collect();
-    for id in ids {
+    let greetings = client.sent().filter(|(_, prompt)| prompt.workflow.is_some());
+    for id in greetings.map(|(id, _)| id).collect::<Vec<_>>() {
         client.update(Message::Sent { id, answer: Ok(json!({"submissionId": "s0"})) });
     }
     assert_eq!(sent(&client).last().map(|(_, text)| text.as_str()), Some("two: second"));
@@ -355,34 +347,6 @@ fn every_size_can_be_drawn_and_the_cursor_is_on_the_screen() {
             assert!(cursor.is_none_or(|at| at.x < columns && at.y < rows), "{columns}x{rows}: {cursor:?}");
         }
     }
-}
-
-#[test]
-fn what_is_written_while_a_turn_runs_waits_and_can_be_edited() {
-    let mut client = busy();
-    assert_eq!(client.sends(), ["Mend them"]);
-    // The draft in the editor stays. The queued message returns only to an empty editor.
-    client.control('u');
-    client.key(Key::Up);
-    assert_eq!(client.model.draft_text(), "and then deploy");
-    assert!(client.model.queue.is_empty());
-    client.type_text(" it");
-    client.key(Key::Enter);
-    client.events(&[settled("completed")]);
-    assert_eq!(client.sends(), ["Mend them", "and then deploy it"]);
-}
-
-#[test]
-fn escape_cancels_and_keeps_the_partial_answer_and_the_queue() {
-    let mut client = busy();
-    client.key(Key::Esc);
-    assert_eq!(client.count(|effect| matches!(effect, Effect::Cancel { .. })), 1);
-    client.events(&[settled("aborted")]);
-    assert!(client.sees("I change one li"));
-    assert_eq!(client.sends(), ["Mend them"], "the queue waits for a word");
-    client.control('u');
-    client.key(Key::Enter);
-    assert_eq!(client.sends(), ["Mend them", "and then deploy"]);
 }
 
 #[test]
@@ -418,15 +382,12 @@ fn no_typed_key_and_no_paste_decides_before_the_dialog_is_open() {
     let mut client = busy();
     client.type_text("a s d");
     client.update(Message::Terminal(Event::Paste("a\na\n".to_owned())));
-    let decides = |client: &Client| client.count(|effect| matches!(effect, Effect::Decide { .. }));
-    assert_eq!(decides(&client), 0);
+    assert_eq!(client.decisions(), 0);
     client.key(Key::F(2));
     client.update(Message::Terminal(Event::Paste("a".to_owned())));
     client.key(Key::Enter);
-    assert_eq!(decides(&client), 0);
-    client.type_text("d");
-    client.type_text("as it is");
-    client.key(Key::Enter);
+    assert_eq!(client.decisions(), 0);
+    client.type_line("das it is");
     let decision = client.effects.iter().find_map(|effect| match effect {
         Effect::Decide { request, decision } => Some((request.as_str(), decision.approved, decision.reason.as_deref())),
         _ => None,
@@ -440,14 +401,13 @@ fn no_typed_key_and_no_paste_decides_before_the_dialog_is_open() {
 #[test]
 fn only_what_is_here_as_a_whole_can_be_approved() {
     let mut client = busy();
-    let decides = |client: &Client| client.count(|effect| matches!(effect, Effect::Decide { .. }));
     client.key(Key::F(2));
     client.type_text("as");
-    assert!(decides(&client) == 0 && client.sees("is being loaded") && !client.sees("a approve once"));
+    assert!(client.decisions() == 0 && client.sees("is being loaded") && !client.sees("a approve once"));
     client.update(Message::Approval(record()));
     assert!(client.sees("a approve once"));
     client.type_text("a");
-    assert_eq!(decides(&client), 1);
+    assert_eq!(client.decisions(), 1);
     client.events(&[event(
         "approval_decided",
         json!({"requestId": "apr_1", "status": "approved", "decidedBy": "ada\u{202e}"}),
@@ -472,8 +432,7 @@ fn the_keys_of_the_dialog_say_what_can_be_decided() {
         client.update(Message::Approval(request));
         assert!(client.sees(sees) && !client.sees(not), "{sees}");
         client.type_text("s");
-        let decided = client.count(|effect| matches!(effect, Effect::Decide { .. }));
-        assert_eq!(decided, usize::from(!is_cut && digest.is_none()), "{sees}");
+        assert_eq!(client.decisions(), usize::from(!is_cut && digest.is_none()), "{sees}");
     }
 }
 
@@ -502,8 +461,7 @@ fn a_notification_comes_only_while_nobody_looks() {
     // The end of a turn may arrive before the reply to its request. The person is still notified exactly once.
     let mut quick = Client::opened();
     quick.update(Message::Terminal(Event::Focus(false)));
-    quick.type_text("quick");
-    quick.key(Key::Enter);
+    quick.type_line("quick");
     quick.events(&[event("operation_start", json!({})), settled("completed")]);
     assert_eq!(notifications(&quick), 0);
     quick.update(Message::Sent { id: 1, answer: Ok(json!({"submissionId": "s2"})) });
@@ -513,8 +471,7 @@ fn a_notification_comes_only_while_nobody_looks() {
 #[test]
 fn a_prompt_that_is_refused_comes_back() {
     let mut client = Client::opened();
-    client.type_text("hello");
-    client.key(Key::Enter);
+    client.type_line("hello");
     let refused = ken_types::Error::new(ken_types::Code::Conflict, "the session is archived");
     client.update(Message::Sent { id: 1, answer: Err(refused) });
     assert_eq!(client.model.draft_text(), "hello");
@@ -526,13 +483,10 @@ fn a_prompt_that_is_refused_comes_back() {
 fn the_answer_to_a_command_is_shown_in_the_next_session_too() {
     for leaves in [false, true] {
         let mut client = Client::opened();
-        for line in ["/compact", "/rename x"] {
-            client.type_text(line);
-            client.key(Key::Enter);
-        }
+        client.type_line("/compact");
+        client.type_line("/rename x");
         if leaves {
-            let other = Session { id: "tui-other".to_owned(), name: None, created: false, workspace: None };
-            client.update(Message::Opened(Ok(other)));
+            client.update(Message::Opened(Ok(session("tui-other", false))));
         }
         let answer = json!({"result": {"text": "Twelve turns became a summary."}});
         client.update(Message::Sent { id: 1, answer: Ok(answer) });
@@ -545,8 +499,7 @@ fn the_answer_to_a_command_is_shown_in_the_next_session_too() {
 #[test]
 fn events_that_come_before_the_answer_to_the_request_stand_below_the_prompt() {
     let mut client = Client::opened();
-    client.type_text("quick");
-    client.key(Key::Enter);
+    client.type_line("quick");
     client.events(&[event("operation_start", json!({})), delta("An answer.")]);
     client.update(Message::Sent { id: 1, answer: Ok(json!({"submissionId": "s2"})) });
     client.events(&[delta(" All."), message_end("An answer. All."), settled("completed")]);
@@ -676,24 +629,19 @@ fn what_comes_for_a_session_that_was_left_is_dropped() {
 fn a_session_that_is_deleted_makes_room_for_a_new_one() {
     let mut client = Client::opened();
     client.send_line("hello", "s2");
-    for line in ["queued", "/rename x"] {
-        client.type_text(line);
-        client.key(Key::Enter);
-    }
+    client.type_line("queued");
+    client.type_line("/rename x");
     let gone = || Error::new(Code::Gone, "the session was deleted for good");
     client.update(Message::StreamEnded { epoch: 1, error: gone() });
     client.update(Message::Sent { id: 2, answer: Err(gone()) });
     let opens = |client: &Client| client.count(|effect| matches!(effect, Effect::Open(Selector::Fresh(_))));
     assert_eq!(opens(&client), 2, "one at the start, one now");
-    let session = Session { id: "tui-new".to_owned(), name: None, created: true, workspace: None };
-    client.update(Message::Opened(Ok(session)));
+    client.update(Message::Opened(Ok(session("tui-new", true))));
     let lines = client.draw(60, 20).0.join("\n");
     assert!(lines.contains("! the session was deleted for good"), "{lines}");
     assert!(!lines.contains("tests pass") && !lines.contains("queued"), "{lines}");
-    client.type_text("after");
-    client.key(Key::Enter);
-    let is_sent = |effect: &Effect| matches!(effect, Effect::Send(sent) if sent.session == "tui-new");
-    assert_eq!(client.count(is_sent), 1);
+    client.type_line("after");
+    assert_eq!(client.sent().filter(|(_, prompt)| prompt.session.as_deref() == Some("tui-new")).count(), 1);
 }
 
 #[test]
@@ -743,8 +691,7 @@ fn attachments_go_with_the_prompt() {
     let content = crate::message::Content::Text("let x = 1;\n".to_owned());
     client.update(Message::Attached(Ok(crate::message::Attachment { name: "a.rs".to_owned(), content })));
     assert!(client.sees("[a.rs]"));
-    client.type_text("look");
-    client.key(Key::Enter);
+    client.type_line("look");
     assert_eq!(client.sends(), ["look\n\na.rs:\n```\nlet x = 1;\n```"]);
     assert!(client.sees("› look\n  [a.rs]"));
 }
@@ -774,8 +721,7 @@ fn a_slash_offers_commands_and_what_is_none_stays_text() {
     assert_eq!(client.model.draft_text(), "/ne");
     client.control('u');
     // A whole name is that command, also if another one begins with it.
-    client.type_text("/session");
-    client.key(Key::Enter);
+    client.type_line("/session");
     assert!(client.sees("This is the session"));
     client.key(Key::Char('/'));
     client.key(Key::Backspace);

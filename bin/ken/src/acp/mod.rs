@@ -8,13 +8,12 @@ mod turn;
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use clap::Args;
 use ken_client::Gateway;
-use ken_client::chat::{Identity, Prompt};
+use ken_client::chat::Prompt;
 use ken_trusted::Folders;
 use ken_types::Error;
 use ken_types::places::Places;
@@ -23,7 +22,7 @@ use serde_json::{Value, json};
 
 use crate::gateway;
 use crate::globals::Globals;
-use crate::output::Outcome;
+use crate::ids::{field, items};
 use peer::{INVALID_REQUEST, METHOD_NOT_FOUND, Message, Peer};
 use turn::TurnUpdates;
 
@@ -37,11 +36,11 @@ const ABOUT: &str = "An editor starts this command; see ken-acp(1) for its confi
 #[command(after_help = ABOUT)]
 pub(crate) struct Acp {}
 
-pub(crate) fn run(globals: &Globals, _: &Acp) -> Outcome {
+pub(crate) fn run(globals: &Globals) -> Result<(), Error> {
     let agent = Arc::new(Agent {
         peer: Peer::default(),
         gateway: gateway::find(globals)?,
-        places: if globals.url.is_none() { Some(globals.places()?) } else { None },
+        places: globals.url.is_none().then(|| globals.places()).transpose()?,
         ken: globals.command(),
         stops: Mutex::default(),
         open: AtomicUsize::new(0),
@@ -52,7 +51,7 @@ pub(crate) fn run(globals: &Globals, _: &Acp) -> Outcome {
     while let Some(message) = agent.peer.next(&mut input).map_err(failed)? {
         agent.take(message);
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(())
 }
 
 /// The agent, as the editor sees it.
@@ -108,23 +107,25 @@ impl Agent {
 
     fn new_session(&self, params: &Value) -> Result<Value, Error> {
         let folder = self.workspace(params)?;
-        let session = self.gateway.clone().create_session(&Identity::local(), Some(&folder))?;
+        let session = self.gateway.clone().create_session(Some(&folder))?;
         Ok(json!({"sessionId": session.id}))
     }
 
     /// Checks the folder and the servers that an editor names for a session.
     fn workspace(&self, params: &Value) -> Result<PathBuf, Error> {
-        let servers = params.get("mcpServers").and_then(Value::as_array).into_iter().flatten();
-        let names = servers.map(|server| server.get("name").and_then(Value::as_str).unwrap_or("?"));
-        let names: Vec<&str> = names.collect();
+        let servers = items(params, "mcpServers").iter();
+        let names: Vec<&str> =
+            servers.map(|server| server.get("name").and_then(Value::as_str).unwrap_or("?")).collect();
         if let Some(first) = names.first() {
             let message = format!("MCP servers of the editor are not used: {}", names.join(", "));
             let hint =
                 format!("`{0} mcp add` installs one in ken, and `{0} accept {first}` lets agents use it", self.ken);
             return Err(Error::invalid("/mcpServers", message).hint(hint));
         }
-        let cwd = params.get("cwd").and_then(Value::as_str).map(Path::new).filter(|cwd| cwd.is_absolute());
-        let cwd = cwd.ok_or_else(|| Error::invalid("/cwd", "cwd is not an absolute path"))?;
+        let cwd = Path::new(field(params, "cwd"));
+        if !cwd.is_absolute() {
+            return Err(Error::invalid("/cwd", "cwd is not an absolute path"));
+        }
         let Some(places) = &self.places else { return Ok(cwd.to_owned()) };
         let unusable = |error| Error::invalid("/cwd", format!("{} cannot be used: {error}", cwd.display()));
         let path = cwd.canonicalize().map_err(unusable)?;
@@ -141,60 +142,46 @@ impl Agent {
     fn load(&self, params: &Value) -> Result<Value, Error> {
         let folder = self.workspace(params)?;
         let mut gateway = self.gateway.clone();
-        let session = gateway.existing_session(&Identity::local(), session_id(params)?)?;
+        let session = gateway.existing_session(session_id(params)?)?;
         if session.workspace.as_deref().is_some_and(|own| Path::new(own) != folder) {
             let own = session.workspace.unwrap_or_default();
             return Err(Error::invalid("/cwd", format!("the session works in {own}, not in {}", folder.display())));
         }
         let target = format!("/api/chat/sessions/{}/export?format=json", encode_segment(&session.id));
         let whole = gateway.get(&target)?;
-        for exchange in whole.get("exchanges").and_then(Value::as_array).into_iter().flatten() {
-            self.replay(&session.id, "user_message_chunk", exchange.pointer("/prompt/text"));
-            let activities = exchange.get("activities").and_then(Value::as_array).into_iter().flatten();
+        let tell = |kind: &str, text: &str| self.peer.chunk(&session.id, kind, text);
+        for exchange in items(&whole, "exchanges") {
+            let text = |pointer: &str| exchange.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
+            tell("user_message_chunk", text("/prompt/text"));
             // A task is an activity of its own, beside the call that has begun it.
-            for activity in activities.filter(|activity| activity["kind"] != "tool" || activity["name"] != "task") {
-                match activity.get("kind").and_then(Value::as_str) {
-                    Some("thinking") => self.replay(&session.id, "agent_thought_chunk", activity.get("preview")),
-                    Some("tool" | "task" | "approval") => self.update(&session.id, &turn::past_call(activity)),
+            let is_shown = |activity: &&Value| activity["kind"] != "tool" || activity["name"] != "task";
+            for activity in items(exchange, "activities").iter().filter(is_shown) {
+                match field(activity, "kind") {
+                    "thinking" => tell("agent_thought_chunk", field(activity, "preview")),
+                    "tool" | "task" | "approval" => self.peer.update(&session.id, &turn::past_call(activity)),
                     _ => {}
                 }
             }
-            self.replay(&session.id, "agent_message_chunk", exchange.pointer("/assistant/text"));
+            tell("agent_message_chunk", text("/assistant/text"));
         }
         Ok(json!({}))
     }
 
-    fn replay(&self, session: &str, kind: &str, text: Option<&Value>) {
-        if let Some(text) = text.and_then(Value::as_str) {
-            self.update(session, &json!({"sessionUpdate": kind, "content": {"type": "text", "text": text}}));
-        }
-    }
-
-    fn update(&self, session: &str, update: &Value) {
-        self.peer.notify("session/update", &json!({"sessionId": session, "update": update}));
-    }
-
     fn prompt(&self, params: &Value) -> Result<Value, Error> {
         let session = session_id(params)?;
-        let content = prompt::content(params.get("prompt").unwrap_or(&Value::Null))?;
+        let prompt = prompt::read(params.get("prompt").unwrap_or(&Value::Null))?;
         // It is entered before the prompt is sent, so that no wish to stop is lost.
         let stops = self.enter(session)?;
-        let reason = self.turn(session, content, &stops);
+        let reason = self.turn(session, prompt, &stops);
         self.lock_stops().remove(session);
         Ok(json!({"stopReason": reason?}))
     }
 
-    fn turn(&self, session: &str, content: prompt::Content, stops: &AtomicBool) -> Result<&'static str, Error> {
+    fn turn(&self, session: &str, prompt: Prompt, stops: &AtomicBool) -> Result<&'static str, Error> {
         let mut gateway = self.gateway.clone();
-        let prompt = Prompt {
-            session: Some(session.to_owned()),
-            images: content.images,
-            attached: content.attached,
-            ..Prompt::new(Identity::local(), &content.text)
-        };
-        let accepted = gateway.chat(&prompt)?;
+        let accepted = gateway.chat(&Prompt { session: Some(session.to_owned()), ..prompt })?;
         let Some(turn) = accepted.turn() else {
-            self.replay(session, "agent_message_chunk", accepted.result().map(Value::from).as_ref());
+            self.peer.chunk(session, "agent_message_chunk", &accepted.result().unwrap_or_default());
             return Ok("end_turn");
         };
         TurnUpdates { peer: &self.peer, gateway, session, turn: &turn, stops }.follow()
@@ -223,8 +210,10 @@ impl Agent {
 }
 
 fn session_id(params: &Value) -> Result<&str, Error> {
-    let id = params.get("sessionId").and_then(Value::as_str).filter(|id| !id.is_empty());
-    id.ok_or_else(|| Error::invalid("/sessionId", "sessionId is missing"))
+    match field(params, "sessionId") {
+        "" => Err(Error::invalid("/sessionId", "sessionId is missing")),
+        id => Ok(id),
+    }
 }
 
 /// An editor of another version gets this one, and decides itself whether it goes on.

@@ -31,8 +31,6 @@ pub(super) struct Peer {
     last_id: AtomicU64,
     /// The requests that the editor has not answered.
     asked: Mutex<HashMap<u64, SyncSender<Value>>>,
-    /// The order of messages is that in which this is taken.
-    output: Mutex<()>,
 }
 
 /// A request that the editor has not answered yet.
@@ -61,8 +59,17 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Peer {
-    pub(super) fn notify(&self, method: &str, params: &Value) {
-        self.write(&json!({"jsonrpc": "2.0", "method": method, "params": params}));
+    /// Tells what has happened in a session.
+    pub(super) fn update(&self, session: &str, update: &Value) {
+        let params = json!({"sessionId": session, "update": update});
+        self.write(&json!({"jsonrpc": "2.0", "method": "session/update", "params": params}));
+    }
+
+    /// Tells a piece of text of a session.
+    pub(super) fn chunk(&self, session: &str, kind: &str, text: &str) {
+        if !text.is_empty() {
+            self.update(session, &json!({"sessionUpdate": kind, "content": {"type": "text", "text": text}}));
+        }
     }
 
     pub(super) fn reply(&self, id: &Value, result: &Value) {
@@ -93,7 +100,6 @@ impl Peer {
     }
 
     fn write(&self, message: &Value) {
-        let _in_order = lock(&self.output);
         let mut out = io::stdout().lock();
         // If the editor is gone, standard input ends, too, and with it this program.
         _ = out.write_all(format!("{message}\n").as_bytes()).and_then(|()| out.flush());

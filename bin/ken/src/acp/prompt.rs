@@ -1,23 +1,14 @@
 //! The content of a prompt of an editor, as a prompt of ken.
 
-use ken_client::chat::Image;
+use ken_client::chat::{Image, Prompt};
 use ken_types::Error;
 use ken_types::fence::Fence;
 use serde_json::Value;
 
-/// A prompt as text and images.
-#[derive(Debug, Default)]
-pub(super) struct Content {
-    pub(super) text: String,
-    pub(super) images: Vec<Image>,
-    /// Whether the text contains files, which others may have written.
-    pub(super) attached: bool,
-}
-
 /// Reads the blocks of a prompt. The error names one that cannot be sent.
-pub(super) fn content(blocks: &Value) -> Result<Content, Error> {
+pub(super) fn read(blocks: &Value) -> Result<Prompt, Error> {
     let blocks = blocks.as_array().ok_or_else(|| Error::invalid("/prompt", "prompt is not a list of blocks"))?;
-    let mut content = Content::default();
+    let mut prompt = Prompt::default();
     let mut texts = Vec::new();
     for (index, block) in blocks.iter().enumerate() {
         let wrong =
@@ -33,9 +24,9 @@ pub(super) fn content(blocks: &Value) -> Result<Content, Error> {
                 let inner = text("/resource/text").ok_or_else(|| wrong("is a file that is not text"))?;
                 let uri = text("/resource/uri").unwrap_or_default();
                 texts.push(Fence::fresh()?.block(path_of(uri), inner));
-                content.attached = true;
+                prompt.attached = true;
             }
-            Some("image") => content.images.push(Image {
+            Some("image") => prompt.images.push(Image {
                 media_type: text("/mimeType").ok_or_else(|| wrong("has no mimeType"))?.to_owned(),
                 data: text("/data").ok_or_else(|| wrong("has no data"))?.to_owned(),
             }),
@@ -43,8 +34,8 @@ pub(super) fn content(blocks: &Value) -> Result<Content, Error> {
             None => return Err(wrong("has no type")),
         }
     }
-    content.text = texts.join("\n");
-    Ok(content)
+    prompt.text = texts.join("\n");
+    Ok(prompt)
 }
 
 /// Returns the path of a file, as a person would write it.

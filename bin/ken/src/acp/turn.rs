@@ -5,13 +5,13 @@ use std::time::Duration;
 
 use ken_approval::Request;
 use ken_client::approvals::{Decision, user};
-use ken_client::chat::{Identity, Turn, failure};
+use ken_client::chat::{Turn, failure, local};
 use ken_client::{Gateway, LiveText};
 use ken_types::{Code, Error};
 use serde_json::{Value, json};
 
 use super::peer::{Asked, Peer};
-use crate::ids::field;
+use crate::ids::{field, items};
 
 /// How often the answers of the editor and its wish to stop are looked at.
 const TICK: Duration = Duration::from_millis(100);
@@ -26,7 +26,6 @@ pub(super) struct TurnUpdates<'a> {
     pub(super) stops: &'a AtomicBool,
 }
 
-/// A question to the editor about a request.
 struct Question<'a> {
     request: Request,
     asked: Asked<'a>,
@@ -41,7 +40,7 @@ impl<'a> TurnUpdates<'a> {
         while let Some(batch) = events.next(Some(TICK))? {
             if self.stops.swap(false, Ordering::Relaxed) {
                 is_cancelled = true;
-                self.gateway.cancel(&Identity::local(), self.session, Some(&self.turn.submission))?;
+                self.gateway.cancel(&local(), self.session, Some(&self.turn.submission))?;
             }
             self.take_answers(&mut questions)?;
             for event in batch.iter().filter(|event| field(event, "submissionId") == self.turn.submission) {
@@ -62,10 +61,10 @@ impl<'a> TurnUpdates<'a> {
                 let id = field(event, "requestId");
                 questions.retain(|question| question.request.id != id);
                 let status = if field(event, "status") == "approved" { "completed" } else { "failed" };
-                self.update(json!({"sessionUpdate": "tool_call_update", "toolCallId": id, "status": status}));
+                self.update(&json!({"sessionUpdate": "tool_call_update", "toolCallId": id, "status": status}));
             }
             // The steps of a worker are told, its texts are not: the agent says what came of them.
-            "tool_start" => self.update(json!({
+            "tool_start" => self.update(&json!({
                 "sessionUpdate": "tool_call",
                 "toolCallId": field(event, "toolCallId"),
                 "title": field(event, "toolName"),
@@ -73,25 +72,19 @@ impl<'a> TurnUpdates<'a> {
                 "status": "in_progress",
                 "rawInput": event.get("args"),
             })),
-            "tool" => self.update(tool_end(event)),
+            "tool" => self.update(&tool_end(event)),
             _ if event.get("parentSession").is_some() => {}
-            "thinking_delta" => self.chunk("agent_thought_chunk", field(event, "delta")),
+            "thinking_delta" => self.peer.chunk(self.session, "agent_thought_chunk", field(event, "delta")),
             _ => self.update_text(&live.add(event)),
         }
     }
 
     fn update_text(&self, text: &str) {
-        self.chunk("agent_message_chunk", text);
+        self.peer.chunk(self.session, "agent_message_chunk", text);
     }
 
-    fn chunk(&self, kind: &str, text: &str) {
-        if !text.is_empty() {
-            self.update(json!({"sessionUpdate": kind, "content": {"type": "text", "text": text}}));
-        }
-    }
-
-    fn update(&self, update: Value) {
-        self.peer.notify("session/update", &json!({"sessionId": self.session, "update": update}));
+    fn update(&self, update: &Value) {
+        self.peer.update(self.session, update);
     }
 
     /// Asks the editor about a request. If the request cannot be read, other clients can still decide it.
@@ -108,7 +101,7 @@ impl<'a> TurnUpdates<'a> {
             "title": request.summary,
             "kind": kind(&request.action_type),
             "status": "pending",
-            "content": [{"type": "content", "content": {"type": "text", "text": request.text()}}],
+            "content": [text_block(&request.text())],
         });
         let params = json!({"sessionId": self.session, "toolCall": call, "options": options(&request)});
         questions.push(Question { asked: self.peer.ask("session/request_permission", &params), request });
@@ -184,9 +177,8 @@ fn ended(event: &Value, is_cancelled: bool) -> Result<&'static str, Error> {
 
 fn tool_end(event: &Value) -> Value {
     let failed = event.get("isError") == Some(&json!(true));
-    let blocks = event.pointer("/result/content").and_then(Value::as_array).into_iter().flatten();
-    let texts = blocks.filter_map(|block| block.get("text")?.as_str());
-    let content = texts.map(|text| json!({"type": "content", "content": {"type": "text", "text": text}}));
+    let blocks = items(event.get("result").unwrap_or(&Value::Null), "content").iter();
+    let content = blocks.filter_map(|block| Some(text_block(block.get("text")?.as_str()?)));
     json!({
         "sessionUpdate": "tool_call_update",
         "toolCallId": field(event, "toolCallId"),
@@ -198,15 +190,18 @@ fn tool_end(event: &Value) -> Value {
 /// A call of an earlier turn, from its activity in the transcript.
 pub(super) fn past_call(activity: &Value) -> Value {
     let shown = ["preview", "error"].map(|name| field(activity, name)).into_iter().find(|text| !text.is_empty());
-    let content = shown.map(|text| json!({"type": "content", "content": {"type": "text", "text": text}}));
     json!({
         "sessionUpdate": "tool_call",
         "toolCallId": field(activity, "id"),
         "title": field(activity, "name"),
         "kind": kind(field(activity, "name")),
         "status": if field(activity, "status") == "completed" { "completed" } else { "failed" },
-        "content": Vec::from_iter(content),
+        "content": Vec::from_iter(shown.map(text_block)),
     })
+}
+
+fn text_block(text: &str) -> Value {
+    json!({"type": "content", "content": {"type": "text", "text": text}})
 }
 
 /// The kind of a tool or an action, by which an editor chooses a picture.

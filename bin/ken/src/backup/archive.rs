@@ -7,14 +7,13 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
+use ken_types::Error;
 use ken_types::places::Places;
-use ken_types::{Error, hex};
 use nix::errno::Errno;
-use sha2::{Digest, Sha256};
 use tar::{Builder, EntryType, Header};
 
 use super::below::Below;
-use super::manifest::{Content, FOLDER, MANIFEST, MAX_FILES, Manifest, VERSION};
+use super::manifest::{FOLDER, MANIFEST, MAX_FILES, Manifest, Summed, VERSION};
 use super::scope::{Root, STORE, is_secret, present};
 
 /// What was written, and what was not.
@@ -115,13 +114,13 @@ impl<W: Write> Archive<W> {
     /// Adds a file as long as it is now: logs grow while they are copied.
     fn add_file(&mut self, file: impl Read, name: &str, about: &Metadata) -> Result<(), Error> {
         let size = about.len();
-        let mut summed = Summed { from: file.take(size), size: 0, sum: Sha256::new() };
+        let mut summed = Summed::of(file.take(size));
         let mut header = header(EntryType::Regular, size, about.mode(), about.mtime());
         self.builder.append_data(&mut header, inside(name), &mut summed).map_err(|error| failed(&name, &error))?;
-        if summed.size != size {
+        let content = summed.content();
+        if content.size != size {
             return Err(failed(&name, &"became shorter while it was copied").hint("try again"));
         }
-        let content = Content { size, sha256: hex::encode(&summed.sum.finalize()) };
         self.written.manifest.files.insert(name.to_owned(), content);
         if self.written.manifest.files.len() > MAX_FILES {
             return Err(Error::too_large(format!("a backup has at most {MAX_FILES} files")));
@@ -155,20 +154,4 @@ fn header(kind: EntryType, size: u64, mode: u32, time: i64) -> Header {
     header.set_uid(0);
     header.set_gid(0);
     header
-}
-
-/// Computes the digest of what is read.
-struct Summed<R> {
-    from: R,
-    size: u64,
-    sum: Sha256,
-}
-
-impl<R: Read> Read for Summed<R> {
-    fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
-        let count = self.from.read(to)?;
-        self.sum.update(to.get(..count).unwrap_or_default());
-        self.size += count as u64;
-        Ok(count)
-    }
 }

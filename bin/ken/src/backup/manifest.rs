@@ -1,9 +1,11 @@
 //! What a backup says of itself: the names of its files and, in the last of them, the size and the digest of each.
 
 use std::collections::BTreeMap;
+use std::io::{self, Read};
 
-use ken_types::Timestamp;
+use ken_types::{Timestamp, hex};
 use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
 
 /// The format of backups. It is part of the name of each file, so that a reader knows it before it reads anything else.
 pub(super) const VERSION: u32 = 1;
@@ -44,5 +46,31 @@ impl Manifest {
     /// The size of all files together, in bytes.
     pub(super) fn bytes(&self) -> u64 {
         self.files.values().map(|content| content.size).sum()
+    }
+}
+
+/// Counts and sums what is read.
+pub(super) struct Summed<R> {
+    from: R,
+    size: u64,
+    sum: Sha256,
+}
+
+impl<R> Summed<R> {
+    pub(super) fn of(from: R) -> Summed<R> {
+        Summed { from, size: 0, sum: Sha256::new() }
+    }
+
+    pub(super) fn content(self) -> Content {
+        Content { size: self.size, sha256: hex::encode(&self.sum.finalize()) }
+    }
+}
+
+impl<R: Read> Read for Summed<R> {
+    fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
+        let count = self.from.read(to)?;
+        self.sum.update(to.get(..count).unwrap_or_default());
+        self.size += count as u64;
+        Ok(count)
     }
 }

@@ -15,13 +15,14 @@ use std::io::{self, BufReader, BufWriter, IsTerminal, Read, Write};
 use std::os::fd::AsFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode, Stdio};
+use std::process::Stdio;
 
 use clap::Args;
 use ken_types::places::Places;
 use ken_types::{Code, Error};
 
-use crate::output::{Outcome, format_count, print_line, print_note};
+use crate::external::{cannot_run, installed};
+use crate::output::{format_count, print_line, print_note};
 use crate::progress::during;
 use archive::Written;
 use manifest::Manifest;
@@ -58,11 +59,10 @@ pub(crate) struct Restore {
     finish: bool,
 }
 
-pub(crate) fn backup(places: &Places, args: &Backup) -> Outcome {
+pub(crate) fn backup(places: &Places, args: &Backup) -> Result<(), Error> {
     if args.verify {
         let manifest = during("checking the backup", || read(&args.file, None))?;
-        print_line(&format!("{}: ok, {}", args.file.display(), summary(&manifest)))?;
-        return Ok(ExitCode::SUCCESS);
+        return print_line(&format!("{}: ok, {}", args.file.display(), summary(&manifest)));
     }
     let database = places.state.join(STORE).join("ken.db");
     if !database.is_file() {
@@ -83,8 +83,7 @@ pub(crate) fn backup(places: &Places, args: &Backup) -> Outcome {
     let written = during("copying the data", || to_file(places, &database, &target))?;
     print_line(&format!("{}: {}", target.file.display(), summary(&written.manifest)))?;
     print_what_is_missing(places, &written);
-    target.rotate()?;
-    Ok(ExitCode::SUCCESS)
+    target.rotate()
 }
 
 fn summary(manifest: &Manifest) -> String {
@@ -132,7 +131,7 @@ fn to_file(places: &Places, database: &Path, target: &Target) -> Result<Written,
 const BUFFER: usize = 256 * 1024;
 
 /// A pipe is taken to lead to a program that encrypts, or to another machine; a file would hold the secrets as they are.
-fn to_stdout(places: &Places, database: &Path, secrets: bool) -> Outcome {
+fn to_stdout(places: &Places, database: &Path, secrets: bool) -> Result<(), Error> {
     let stdout = io::stdout();
     if stdout.is_terminal() {
         return Err(Error::invalid("-", "a backup is not for a terminal").hint("write it to a file, or into a pipe"));
@@ -148,7 +147,7 @@ fn to_stdout(places: &Places, database: &Path, secrets: bool) -> Outcome {
         archive::write(BufWriter::with_capacity(BUFFER, stdout.lock()), places, copy, secrets)
     })?;
     print_what_is_missing(places, &written);
-    Ok(ExitCode::SUCCESS)
+    Ok(())
 }
 
 /// Copies the database, checks the copy, and opens it. Its name is removed at once, so that nothing is left if this process is
@@ -163,10 +162,8 @@ fn copy_of(database: &Path, to: &Path) -> Result<File, Error> {
 
 /// Runs ken-store with these arguments, because only ken-store knows the format of the database.
 fn store(args: &[&OsStr]) -> Result<(), Error> {
-    let path = ken_tool::find_program("ken-store")
-        .ok_or_else(|| Error::unavailable("there is no ken-store beside ken or on PATH"))?;
-    let output = Command::new(&path).args(args).stdin(Stdio::null()).output();
-    let output = output.map_err(|error| failed(&path, &error))?;
+    let mut store = installed("ken-store")?;
+    let output = store.args(args).stdin(Stdio::null()).output().map_err(|error| cannot_run(&store, &error))?;
     if output.status.success() {
         return Ok(());
     }
@@ -189,7 +186,7 @@ fn read(file: &Path, stage: Option<&Stage>) -> Result<Manifest, Error> {
     unpack::read(BufReader::with_capacity(BUFFER, from), stage).map_err(at)
 }
 
-pub(crate) fn restore(places: &Places, args: &Restore) -> Outcome {
+pub(crate) fn restore(places: &Places, args: &Restore) -> Result<(), Error> {
     let left = Plan::left(places)?;
     check_stopped(places)?;
     match (left, &args.file) {
@@ -202,7 +199,7 @@ pub(crate) fn restore(places: &Places, args: &Restore) -> Outcome {
     }
 }
 
-fn put_back(places: &Places, file: &Path, replace: bool) -> Outcome {
+fn put_back(places: &Places, file: &Path, replace: bool) -> Result<(), Error> {
     let there = present(places).map_err(|error| failed(&places.state, &error))?;
     if let Some(unit) = there.first().filter(|_| !replace) {
         let why = format!("there is a system already: {}", unit.path(places).display());
@@ -241,15 +238,14 @@ fn keep_secret(places: &Places, stage: &Stage) -> Result<(), Error> {
     to.write_all(&text).map_err(|error| failed(&path, &error))
 }
 
-fn carry_out(places: &Places, plan: &Plan) -> Outcome {
+fn carry_out(places: &Places, plan: &Plan) -> Result<(), Error> {
     let kept = plan.carry_out(places).map_err(|error| {
         let why = format!("the restore was interrupted while it replaced the data: {error}");
         Error::unavailable(why).hint("mend that, then: ken restore --finish")
     })?;
     let kept: Vec<String> = kept.iter().map(|folder| folder.display().to_string()).collect();
     match kept.as_slice() {
-        [] => print_line("restored")?,
-        kept => print_line(&format!("restored; the previous data is in {}", kept.join(" and ")))?,
+        [] => print_line("restored"),
+        kept => print_line(&format!("restored; the previous data is in {}", kept.join(" and "))),
     }
-    Ok(ExitCode::SUCCESS)
 }

@@ -108,7 +108,6 @@ pub(super) fn check_stopped(places: &Places) -> Result<(), Error> {
     Ok(())
 }
 
-/// Whether another process holds a lock.
 fn is_locked(path: &Path) -> bool {
     File::open(path).is_ok_and(|file| matches!(file.try_lock_shared(), Err(std::fs::TryLockError::WouldBlock)))
 }

@@ -1,15 +1,13 @@
 //! Reads a backup: checks each of its files, and puts them into a folder if there is one.
 
 use std::collections::BTreeMap;
-use std::fs::File;
-use std::io::{self, Read, Write};
+use std::io::{self, Read};
 use std::path::{Component, Path, PathBuf};
 
-use ken_types::{Error, hex};
-use sha2::{Digest, Sha256};
+use ken_types::Error;
 use tar::{Archive, Entry, EntryType};
 
-use super::manifest::{Content, FOLDER, MANIFEST, MAX_FILES, MAX_MANIFEST_BYTES, MAX_PATH, Manifest, VERSION};
+use super::manifest::{Content, FOLDER, MANIFEST, MAX_FILES, MAX_MANIFEST_BYTES, MAX_PATH, Manifest, Summed, VERSION};
 use super::scope::Root;
 use super::stage::{Stage, set_time};
 
@@ -131,14 +129,18 @@ impl Reader<'_> {
         let (size, mode) = (entry.size(), entry.header().mode().unwrap_or(0o600));
         let time = entry.header().mtime().unwrap_or_default();
         let file = self.stage.map(|stage| stage.create_file(root, path, size, mode)).transpose()?;
-        let mut summed = Summed { to: file.as_ref(), sum: Sha256::new() };
-        let count = io::copy(entry, &mut summed).map_err(|error| failed(&name, &error))?;
-        if count != size {
+        let mut summed = Summed::of(entry);
+        let copied = match file.as_ref() {
+            Some(mut file) => io::copy(&mut summed, &mut file),
+            None => io::copy(&mut summed, &mut io::sink()),
+        };
+        copied.map_err(|error| failed(&name, &error))?;
+        let content = summed.content();
+        if content.size != size {
             return Err(cut_short());
         }
-        let sha256 = hex::encode(&summed.sum.finalize());
         file.map_or(Ok(()), |file| set_time(&file, time)).map_err(|error| failed(&name, &error))?;
-        self.found.insert(name, Content { size, sha256 });
+        self.found.insert(name, content);
         Ok(())
     }
 
@@ -201,26 +203,10 @@ fn parse(name: &str) -> Result<Member, Error> {
     }
 }
 
-/// Computes the digest of what is written to a file, or only read.
-struct Summed<'a> {
-    to: Option<&'a File>,
-    sum: Sha256,
-}
-
-impl Write for Summed<'_> {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let count = self.to.map_or(Ok(bytes.len()), |mut to| to.write(bytes))?;
-        self.sum.update(bytes.get(..count).unwrap_or_default());
-        Ok(count)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use ken_types::hex;
+    use sha2::{Digest, Sha256};
     use tar::{Builder, Header};
 
     use super::*;

@@ -4,7 +4,7 @@ use std::io::IsTerminal;
 use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 
-use ken_client::chat::Image;
+use ken_client::chat::{Image, Prompt};
 use ken_client::piped::{fenced, is_piped, read_stdin, text_of_stdin};
 use ken_types::Error;
 use ken_types::limits::{IMAGE_CHARACTERS, IMAGES, PROMPT_BYTES};
@@ -14,18 +14,9 @@ use super::{Chat, server_prompt, template};
 use crate::input::{read_bytes, read_text};
 use crate::output::print_note;
 
-/// The text of a message and its images.
-#[derive(Debug)]
-pub(super) struct Message {
-    pub(super) text: String,
-    pub(super) images: Vec<Image>,
-    /// Whether the text contains attached files.
-    pub(super) attached: bool,
-}
-
 /// Reads all texts and files before anything is sent. If one cannot be used, returns an `invalid` error that names the
 /// flag and the file.
-pub(super) fn message(chat: &Chat, places: &Places) -> Result<Message, Error> {
+pub(super) fn message(chat: &Chat, places: &Places) -> Result<Prompt, Error> {
     let stdin = Stdin::read(chat)?;
     let mut text = match stdin {
         Stdin::Prompt(ref text) => text.clone(),
@@ -74,7 +65,7 @@ pub(super) fn message(chat: &Chat, places: &Places) -> Result<Message, Error> {
             format!("the message has {} bytes with its files, at most {PROMPT_BYTES} can be sent", text.len());
         return Err(Error::too_large(message));
     }
-    Ok(Message { text, images, attached })
+    Ok(Prompt { text, images, attached, model: chat.model.clone(), ..Prompt::default() })
 }
 
 /// What standard input is in the message.
@@ -135,7 +126,6 @@ enum Attachment {
     Text(String),
 }
 
-/// The largest image, in bytes.
 const IMAGE_BYTES: usize = IMAGE_CHARACTERS / 4 * 3;
 
 fn attachment(path: &Path) -> Result<Attachment, Error> {

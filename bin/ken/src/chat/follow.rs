@@ -4,7 +4,7 @@ use std::io::IsTerminal;
 use std::time::{Duration, Instant};
 
 use ken_client::approvals::Questions;
-use ken_client::chat::{Identity, Turn, failure};
+use ken_client::chat::{Turn, failure, local};
 use ken_client::interrupt::Interrupt;
 use ken_client::{Gateway, progress_line};
 use ken_types::Error;
@@ -21,29 +21,18 @@ const TICK: Duration = Duration::from_secs(1);
 const GLANCE: Duration = Duration::from_millis(200);
 
 pub(super) struct TurnFollower<'a> {
-    turn: &'a Turn,
+    pub(super) turn: &'a Turn,
     /// The approvals that the turn waits for.
-    questions: Questions,
-    presenter: &'a mut Presenter,
+    pub(super) questions: Questions,
+    pub(super) presenter: &'a mut Presenter,
     /// Stop with an error when no event has arrived for this long.
-    timeout: Duration,
-    last_event_at: Instant,
-    interrupt: &'a Interrupt,
-    reply: Reply,
+    pub(super) timeout: Duration,
+    pub(super) last_event_at: Instant,
+    pub(super) interrupt: &'a Interrupt,
+    pub(super) reply: Reply,
 }
 
-impl<'a> TurnFollower<'a> {
-    pub(super) fn new(
-        turn: &'a Turn,
-        questions: Questions,
-        presenter: &'a mut Presenter,
-        timeout: Duration,
-        interrupt: &'a Interrupt,
-        reply: Reply,
-    ) -> TurnFollower<'a> {
-        TurnFollower { turn, questions, presenter, timeout, last_event_at: Instant::now(), interrupt, reply }
-    }
-
+impl TurnFollower<'_> {
     /// Reads events from the offset at which the turn was accepted until the turn ends. Ctrl+C cancels the turn in its
     /// session.
     pub(super) fn read_to_end(mut self, gateway: &Gateway, needed: &NeededParts) -> Result<Reply, Error> {
@@ -52,7 +41,7 @@ impl<'a> TurnFollower<'a> {
         while let Some(batch) = events.next(Some(self.questions.tick(GLANCE)))? {
             if self.interrupt.take() {
                 let session = self.reply.session.as_deref().unwrap_or_default();
-                gateway.clone().cancel(&Identity::local(), session, Some(&self.turn.submission))?;
+                gateway.clone().cancel(&local(), session, Some(&self.turn.submission))?;
             }
             self.questions.read_line()?;
             let own_events: Vec<Value> = batch.into_iter().filter(|event| self.is_of_turn(event)).collect();

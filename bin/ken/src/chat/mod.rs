@@ -15,15 +15,14 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use ken_client::Gateway;
 use ken_client::approvals::{Asking, Questions};
-use ken_client::chat::{Accepted, Identity, Prompt};
+use ken_client::chat::{Accepted, Prompt, local};
 use ken_client::interrupt::{self, Interrupt};
 use ken_types::{Code, Error};
-use serde_json::Value;
 
 use crate::duration::duration;
 use crate::gateway;
 use crate::globals::Globals;
-use crate::named_session;
+use crate::ids::{SESSION, field};
 use crate::needed::NeededParts;
 use crate::output::{Outcome, fail, print_json, print_note, print_on_stderr};
 use crate::progress::Progress;
@@ -85,7 +84,7 @@ pub(crate) struct Chat {
 
 pub(crate) fn run(globals: &Globals, chat: &Chat) -> Outcome {
     let schema = chat.schema.as_deref().map(Schema::read).transpose()?;
-    let message = compose::message(chat, &globals.places()?)?;
+    let mut prompt = compose::message(chat, &globals.places()?)?;
     let folder = if chat.session.is_some() || chat.resume {
         None
     } else {
@@ -95,14 +94,10 @@ pub(crate) fn run(globals: &Globals, chat: &Chat) -> Outcome {
     needed.check(chat.no_start)?;
     let interrupt = Interrupt::catch()?;
     let mut gateway = gateway::find(globals)?.retry_for(chat.wait);
-    let mut prompt = Prompt::new(Identity::local(), &message.text);
-    prompt.images = message.images;
-    prompt.attached = message.attached;
-    prompt.model.clone_from(&chat.model);
     prompt.session = session(&mut gateway, chat)?;
     let is_new = prompt.session.is_none();
     if let Some(folder) = &folder {
-        prompt.session = Some(gateway.create_session(&prompt.identity, Some(folder))?.id);
+        prompt.session = Some(gateway.create_session(Some(folder))?.id);
     }
     let talk = ChatRun { gateway: &gateway, chat, needed: &needed, ken: globals.command(), interrupt };
     let answered = match &schema {
@@ -126,17 +121,17 @@ pub(crate) fn run(globals: &Globals, chat: &Chat) -> Outcome {
 /// creates a session together with the prompt.
 fn session(gateway: &mut Gateway, chat: &Chat) -> Result<Option<String>, Error> {
     if chat.resume {
-        return named_session::last(gateway).map(Some);
+        let last = gateway.own_sessions(1)?;
+        let last = last.first().map(|session| field(session, "sessionId").to_owned());
+        return last.ok_or_else(|| Error::not_found("there is no session to continue")).map(Some);
     }
     let Some(word) = &chat.session else {
         return Ok(None);
     };
-    match named_session::find(gateway, Some(&Identity::local()), word) {
-        Ok(session) => Ok(session.get("sessionId").and_then(Value::as_str).map(str::to_owned)),
+    match SESSION.find_own(gateway, word, |found| found.scope == Some(local())) {
+        Ok(session) => Ok(Some(session.id)),
         // The session may be older, archived or belong to somebody else. The gateway's error says which.
-        Err(error) if error.code == Code::NotFound => {
-            gateway.existing_session(&Identity::local(), word).map(|session| Some(session.id))
-        }
+        Err(error) if error.code == Code::NotFound => Ok(Some(gateway.existing_session(word)?.id)),
         Err(error) => Err(error),
     }
 }
@@ -199,9 +194,16 @@ impl ChatRun<'_> {
         let Some(turn) = accepted.turn() else {
             return Ok(reply);
         };
-        let questions =
-            Questions::new(self.gateway.clone(), Asking::of_standard_streams(), self.ken.clone(), print_on_stderr);
-        let follower = TurnFollower::new(&turn, questions, presenter, self.chat.wait, &self.interrupt, reply);
+        let (gateway, ken) = (self.gateway.clone(), self.ken.clone());
+        let follower = TurnFollower {
+            turn: &turn,
+            questions: Questions::new(gateway, Asking::of_standard_streams(), ken, print_on_stderr),
+            presenter,
+            timeout: self.chat.wait,
+            last_event_at: Instant::now(),
+            interrupt: &self.interrupt,
+            reply,
+        };
         self.interrupt.turn_begins();
         let reply = follower.read_to_end(self.gateway, self.needed);
         self.interrupt.turn_ends();

@@ -64,7 +64,6 @@ impl Reply {
     }
 }
 
-/// How a reply is printed.
 pub(super) enum Presenter {
     /// The text as it arrives.
     Live(LiveText),

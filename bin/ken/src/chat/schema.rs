@@ -8,7 +8,6 @@ use serde_json::Value;
 
 use crate::input::read_text;
 
-/// The maximum size of a schema, in bytes.
 const SCHEMA_BYTES: u64 = 64 * 1024;
 const MAX_DEPTH: usize = 64;
 
@@ -53,7 +52,6 @@ impl Schema {
     }
 }
 
-/// Removes a code block that encloses the whole answer.
 fn without_code_block(answer: &str) -> &str {
     let answer = answer.trim();
     let inner =

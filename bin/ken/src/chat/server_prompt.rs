@@ -1,9 +1,6 @@
 //! A prompt of an MCP server in place of a template: `ken chat -t SERVER/PROMPT`.
 
-use std::process::Command;
-
 use ken_client::piped::fenced;
-use ken_types::error::JSON_ERRORS;
 use ken_types::places::Places;
 use ken_types::{Code, Error};
 use serde_json::Value;
@@ -22,16 +19,11 @@ pub(super) fn is_prompt(template: &str) -> bool {
 /// Returns the text of a prompt, marked as written by others.
 pub(super) fn text(places: &Places, template: &str, params: &[(String, String)]) -> Result<String, Error> {
     let (server, prompt) = template.split_once('/').unwrap_or((template, ""));
-    let missing = || Error::unavailable("there is no ken-tools beside ken or on PATH");
-    let mut command = Command::new(external::program("tools").ok_or_else(missing)?);
+    let mut command = external::installed("ken-tools")?;
     command.args(["prompt", "--format", "compact", "--dir"]).arg(places.config.with_file_name("tools.d"));
     command.args(["--", server, prompt]).args(params.iter().map(|(name, value)| format!("{name}={value}")));
-    let output = command.env("KEN_STATE_DIR", &places.state).env(JSON_ERRORS.0, JSON_ERRORS.1).output();
-    let output = output.map_err(|error| Error::unavailable(format!("ken-tools: {error}")))?;
-    if !output.status.success() {
-        return Err(external::error_of("ken-tools", &output.stderr, Code::Unavailable));
-    }
-    let reply: Value = serde_json::from_slice(&output.stdout).map_err(|error| Error::internal(error.to_string()))?;
+    let printed = external::printed(command.env("KEN_STATE_DIR", &places.state), Code::Unavailable)?;
+    let reply: Value = serde_json::from_slice(&printed).map_err(|error| Error::internal(error.to_string()))?;
     let text = reply.get("text").and_then(Value::as_str).unwrap_or_default();
     Ok(fenced(&format!("The prompt {prompt:?} of the MCP server {server:?}, which others have written"), text))
 }

@@ -14,10 +14,8 @@ use ken_types::ops::service::ServiceStats;
 use ken_types::places::Places;
 use serde_json::Value;
 
-use super::{Findings, ask};
-use crate::client;
+use super::{Findings, ask, call};
 
-const CALL_TIMEOUT: Duration = Duration::from_secs(2);
 /// The age from which on a transaction on the database server is reported.
 const OLD_TRANSACTION_MS: u64 = 5 * 60 * 1_000;
 /// How many dead rows a table may have, and no more than it has live ones. The server removes them long before, if nothing keeps it from that.
@@ -35,7 +33,7 @@ pub(super) fn check(places: &Places, is_up: bool, findings: &mut Findings) {
     if is_up {
         check_store(places, findings);
         check_server_clock(places, findings);
-        if let Ok(Some(health)) = client::call::<HostsServer>(places, "store", &Nothing {}, Some(CALL_TIMEOUT)) {
+        if let Some(Some(health)) = call::<HostsServer>(places, "store", &Nothing {}) {
             check_server(&health, findings);
         }
     }
@@ -135,12 +133,9 @@ fn check_losses(folder: &Path, findings: &mut Findings) {
 
 /// Reports the problems of the running store.
 fn check_store(places: &Places, findings: &mut Findings) {
-    let Ok(stats) = client::call::<ServiceStats>(places, "store", &Nothing {}, Some(CALL_TIMEOUT)) else {
-        return; // another check reports that the store is not ready
-    };
-    let stat = |name: &str| stats.get(name).and_then(Value::as_u64);
+    let Some(stats) = call::<ServiceStats>(places, "store", &Nothing {}) else { return };
     let database = places.state.join("store/ken.db");
-    if stat("writable") == Some(0) {
+    if stats.get("writable").and_then(Value::as_u64) == Some(0) {
         // A store on a server says more than a file can show.
         let reason = stats.get("failure").and_then(Value::as_str).unwrap_or_default();
         let why = format!("cannot be written now; nothing is accepted until it can: {reason}");
@@ -153,9 +148,7 @@ fn check_store(places: &Places, findings: &mut Findings) {
 /// Reports a clock that differs from that of the database server. Nothing depends on it but the times that people read.
 fn check_server_clock(places: &Places, findings: &mut Findings) {
     let before = Timestamp::now();
-    let Ok(Hosts { server_time: Some(server), .. }) =
-        client::call::<HostsList>(places, "store", &Nothing {}, Some(CALL_TIMEOUT))
-    else {
+    let Some(Hosts { server_time: Some(server), .. }) = call::<HostsList>(places, "store", &Nothing {}) else {
         return;
     };
     let away = |own: Timestamp| own.millis().saturating_sub(server.millis());
@@ -204,12 +197,8 @@ pub(super) fn check_retention(places: &Places, retention: Retention, findings: &
             days(retention.sessions),
             days(retention.schedule_runs)
         );
-        findings.note(
-            "retention",
-            places.config.display(),
-            why,
-            "to keep them longer, change [retention]: ken.toml(5)",
-        );
+        let fix = "to keep them longer, change [retention]: ken.toml(5)";
+        findings.note("retention", places.config.display(), why, fix);
     }
 }
 
@@ -232,18 +221,14 @@ pub(super) fn check_backups(places: &Places, findings: &mut Findings) {
 }
 
 fn check_audit(folder: &Path, findings: &mut Findings) {
-    let Ok(files) = ken_audit::files(folder) else {
-        return;
+    let Some(files) = ken_audit::files(folder).ok().filter(|files| !files.is_empty()) else { return };
+    let why = match ken_audit::verify(&files, "") {
+        Ok(Ok(_)) => return,
+        Ok(Err(bad)) => bad.to_string(),
+        Err(error) => error.to_string(),
     };
-    if files.is_empty() {
-        return;
-    }
     let fix = "keep a copy of the folder, and find out who wrote in it; ken-audit(5)";
-    match ken_audit::verify(&files, "") {
-        Ok(Ok(_)) => {}
-        Ok(Err(bad)) => findings.error("audit", folder.display(), bad.to_string(), fix),
-        Err(error) => findings.error("audit", folder.display(), error.to_string(), fix),
-    }
+    findings.error("audit", folder.display(), why, fix);
 }
 
 #[cfg(test)]

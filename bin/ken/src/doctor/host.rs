@@ -10,7 +10,7 @@ use nix::sys::resource::{Resource, getrlimit};
 use nix::sys::stat::{major, minor};
 use nix::sys::statvfs::statvfs;
 
-use super::Findings;
+use super::{Finding, Findings, Severity};
 
 /// 2026-01-01 in seconds since 1970. A clock that shows an earlier time is wrong.
 const BUILT_AFTER: Duration = Duration::from_secs(1_767_225_600);
@@ -21,20 +21,13 @@ const LOG_BYTES: u64 = 1024 * 1024 * 1024;
 
 const MIB: u64 = 1024 * 1024;
 
-#[derive(Debug, PartialEq, Eq)]
-enum Room {
-    Enough,
-    Little,
-    None,
-}
-
 /// Judges free space, in bytes. Below 256 MiB, writes to the database may soon fail. Less than 5 % is little, unless it
 /// is at least 4 GiB.
-fn room(free: u64, all: u64) -> Room {
+fn lack_of_room(free: u64, all: u64) -> Option<Severity> {
     match free {
-        0..0x1000_0000 => Room::None,
-        _ if free.saturating_mul(20) < all && free < 4096 * MIB => Room::Little,
-        _ => Room::Enough,
+        0..0x1000_0000 => Some(Severity::Error),
+        _ if free.saturating_mul(20) < all && free < 4096 * MIB => Some(Severity::Warning),
+        _ => None,
     }
 }
 
@@ -128,11 +121,9 @@ fn check_room(folder: &Path, findings: &mut Findings) {
     let Ok(disk) = statvfs(folder) else { return };
     let free = disk.blocks_available().saturating_mul(disk.fragment_size());
     let all = disk.blocks().saturating_mul(disk.fragment_size());
-    let why = format!("only {} MiB of the disk are free", free / MIB);
-    match room(free, all) {
-        Room::Enough => {}
-        Room::Little => findings.warning("disk-space", folder.display(), why, "make room on it"),
-        Room::None => findings.error("disk-space", folder.display(), why, "make room on it"),
+    if let Some(severity) = lack_of_room(free, all) {
+        let why = format!("only {} MiB of the disk are free", free / MIB);
+        findings.0.push(Finding::new("disk-space", severity, folder.display(), why, "make room on it"));
     }
     if disk.files() > 0 && disk.files_available().saturating_mul(20) < disk.files() {
         findings.error("inodes", folder.display(), "less than 5 % of the inodes are free", "remove small files");
@@ -156,9 +147,9 @@ mod tests {
     #[test]
     fn room_on_a_disk() {
         let gib = 1024 * MIB;
-        assert_eq!(room(100 * MIB, gib), Room::None);
-        assert_eq!(room(gib, 100 * gib), Room::Little);
-        assert_eq!(room(gib, 10 * gib), Room::Enough);
-        assert_eq!(room(11 * gib, 300 * gib), Room::Enough);
+        assert_eq!(lack_of_room(100 * MIB, gib), Some(Severity::Error));
+        assert_eq!(lack_of_room(gib, 100 * gib), Some(Severity::Warning));
+        assert_eq!(lack_of_room(gib, 10 * gib), None);
+        assert_eq!(lack_of_room(11 * gib, 300 * gib), None);
     }
 }

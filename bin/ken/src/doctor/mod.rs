@@ -17,19 +17,23 @@ use std::io;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::Args;
 use ken_types::Error;
 use ken_types::config::Config;
-use ken_types::error::JSON_ERRORS;
+use ken_types::ops::Op;
 use ken_types::places::Places;
 use serde::Serialize;
 use serde_json::json;
 
-use crate::config;
+use crate::external::{installed, output};
 use crate::globals::Globals;
 use crate::output::{Outcome, print_json, print_line};
 use crate::progress::Progress;
+use crate::{client, config};
+
+const CALL_TIMEOUT: Duration = Duration::from_secs(5);
 
 #[derive(Debug, Args)]
 pub(crate) struct Doctor {
@@ -42,18 +46,30 @@ pub(crate) struct Doctor {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-struct Finding {
+pub(crate) struct Finding {
     /// A short, stable name for use by programs.
     id: &'static str,
     severity: Severity,
     /// The file, address or part that has the problem.
     #[serde(rename = "where")]
     place: String,
-    why: String,
+    pub(crate) why: String,
     /// A command to run, or what to change.
     fix: String,
     #[serde(skip)]
     repair: Option<Repair>,
+}
+
+impl Finding {
+    fn new(
+        id: &'static str,
+        severity: Severity,
+        place: impl ToString,
+        why: impl Into<String>,
+        fix: impl Into<String>,
+    ) -> Finding {
+        Finding { id, severity, place: place.to_string(), why: why.into(), fix: fix.into(), repair: None }
+    }
 }
 
 /// What `--fix` does about a problem. Done again, it finds nothing left to do.
@@ -103,19 +119,15 @@ struct Findings(Vec<Finding>);
 
 impl Findings {
     fn error(&mut self, id: &'static str, place: impl ToString, why: impl Into<String>, fix: impl Into<String>) {
-        self.add(id, Severity::Error, place.to_string(), why.into(), fix.into());
+        self.0.push(Finding::new(id, Severity::Error, place, why, fix));
     }
 
     fn warning(&mut self, id: &'static str, place: impl ToString, why: impl Into<String>, fix: impl Into<String>) {
-        self.add(id, Severity::Warning, place.to_string(), why.into(), fix.into());
+        self.0.push(Finding::new(id, Severity::Warning, place, why, fix));
     }
 
     fn note(&mut self, id: &'static str, place: impl ToString, why: impl Into<String>, fix: impl Into<String>) {
-        self.add(id, Severity::Note, place.to_string(), why.into(), fix.into());
-    }
-
-    fn add(&mut self, id: &'static str, severity: Severity, place: String, why: String, fix: String) {
-        self.0.push(Finding { id, severity, place, why, fix, repair: None });
+        self.0.push(Finding::new(id, Severity::Note, place, why, fix));
     }
 
     /// The problem that was found last can be mended without a decision.
@@ -178,7 +190,7 @@ fn examine(places: &Places) -> Vec<Finding> {
     setup::check_exposure(places, &config, &mut findings);
     progress.set("checking this machine");
     host::check(places, &mut findings);
-    sandbox::check(&mut findings);
+    findings.0.extend(sandbox::find());
     // What stands in the place of the state directory has been reported already.
     if places.state.is_dir() || !places.state.exists() {
         texts::check(places, &mut findings);
@@ -199,12 +211,14 @@ fn examine(places: &Places) -> Vec<Finding> {
     findings.0
 }
 
+/// Calls a part. One that does not answer is reported by another check.
+fn call<O: Op>(places: &Places, part: &str, args: &O::Args) -> Option<O::Reply> {
+    client::call::<O>(places, part, args, Some(CALL_TIMEOUT)).ok()
+}
+
 /// Runs a program of ken. Returns whether it succeeded, and all of its output. Returns `None` if it cannot be run.
 fn ask(program: &str, args: &[&std::ffi::OsStr]) -> Option<(bool, String)> {
-    let path = ken_tool::find_program(program)?;
-    let mut command = std::process::Command::new(path);
-    command.args(args).env(JSON_ERRORS.0, JSON_ERRORS.1).stdin(std::process::Stdio::null());
-    let output = command.output().ok()?;
+    let output = output(installed(program).ok()?.args(args)).ok()?;
     let mut text = String::from_utf8_lossy(&output.stdout).into_owned();
     text += &String::from_utf8_lossy(&output.stderr);
     Some((output.status.success(), text))

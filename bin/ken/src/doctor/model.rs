@@ -1,7 +1,6 @@
 //! Reports models of the configuration that cannot be called.
 
 use std::collections::BTreeSet;
-use std::time::Duration;
 
 use ken_types::config::Config;
 use ken_types::ops::Nothing;
@@ -9,17 +8,12 @@ use ken_types::ops::model::{Health, ModelHealth, ModelInfo, ModelState, NO_MODEL
 use ken_types::places::Places;
 use ken_types::providers::{Resolved, resolve};
 
-use super::Findings;
-use crate::client::call;
+use super::{Finding, Findings, Severity, call};
 use crate::config;
-
-const CALL_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// While ken-model runs, it says itself which models cannot be called: its environment can differ from that of this command.
 pub(super) fn check(places: &Places, config: &Config, is_up: bool, findings: &mut Findings) {
-    let state = is_up.then(|| call::<ModelInfo>(places, "model", &Nothing {}, Some(CALL_TIMEOUT)));
-    // Another check reports a part that is down.
-    let state = state.and_then(Result::ok);
+    let state = is_up.then(|| call::<ModelInfo>(places, "model", &Nothing {})).flatten();
     check_keys(places, config, state.as_ref(), findings);
     let Some(ModelState { models, unusable, .. }) = state else { return };
     for one in unusable {
@@ -31,7 +25,7 @@ pub(super) fn check(places: &Places, config: &Config, is_up: bool, findings: &mu
             }
         }
     }
-    if let Ok(health) = call::<ModelHealth>(places, "model", &Nothing {}, Some(CALL_TIMEOUT)) {
+    if let Some(health) = call::<ModelHealth>(places, "model", &Nothing {}) {
         check_health(&health, findings);
     }
 }
@@ -44,15 +38,10 @@ fn check_health(health: &Health, findings: &mut Findings) {
         let cause = one.cause.as_deref().unwrap_or("it failed");
         let next = answers.map_or("no model answers".to_owned(), |next| format!("{next} answers"));
         let why = format!("down since {since}: {cause}; {next}");
-        let fix = format!(
-            "`ken model try {}` tries it now",
-            if one.name.contains('/') { &one.name } else { "PROVIDER/MODEL" }
-        );
-        if answers.is_some() {
-            findings.warning("model-down", &one.name, why, fix);
-        } else {
-            findings.error("model-down", &one.name, why, fix);
-        }
+        let model = if one.name.contains('/') { &one.name } else { "PROVIDER/MODEL" };
+        let severity = if answers.is_some() { Severity::Warning } else { Severity::Error };
+        let fix = format!("`ken model try {model}` tries it now");
+        findings.0.push(Finding::new("model-down", severity, &one.name, why, fix));
     }
 }
 

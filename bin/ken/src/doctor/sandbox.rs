@@ -2,7 +2,7 @@
 
 use serde::Deserialize;
 
-use super::{Findings, ask};
+use super::{Finding, Severity, ask};
 
 const FIX: &str = "allow user namespaces to ordinary users, on Ubuntu by `sysctl kernel.apparmor_restrict_unprivileged_userns=0`; a \
                    container needs a profile that allows namespaces and mounts";
@@ -17,27 +17,13 @@ struct Walls {
     own_proc: bool,
 }
 
-pub(crate) enum Lack {
-    /// No tool and no command can be run: why, and the remedy.
-    Sandbox(String, String),
-    /// What follows from namespaces that cannot be made.
-    Namespaces(String),
-}
-
-pub(super) fn check(findings: &mut Findings) {
-    match find() {
-        None => {}
-        Some(Lack::Sandbox(why, fix)) => findings.error("sandbox", "this machine", why, fix),
-        Some(Lack::Namespaces(why)) => findings.warning("sandbox-namespaces", "this machine", why, FIX),
-    }
-}
-
 /// Asks ken-sandbox. Nothing is lacking if it is not installed: another check reports missing programs.
-pub(crate) fn find() -> Option<Lack> {
+pub(crate) fn find() -> Option<Finding> {
     let (is_usable, text) = ask("ken-sandbox", &["--walls".as_ref()])?;
     if !is_usable {
         let (why, fix) = refusal(&text);
-        return Some(Lack::Sandbox(format!("no tool and no command of an agent can be run: {why}"), fix));
+        let why = format!("no tool and no command of an agent can be run: {why}");
+        return Some(Finding::new("sandbox", Severity::Error, "this machine", why, fix));
     }
     let walls: Walls = serde_json::from_str(&text).ok()?;
     let consequences = [
@@ -47,7 +33,9 @@ pub(crate) fn find() -> Option<Lack> {
         (walls.own_proc, "commands see the command lines of all processes"),
     ];
     let lacking: Vec<&str> = consequences.iter().filter(|(has, _)| !has).map(|(_, consequence)| *consequence).collect();
-    (!lacking.is_empty()).then(|| Lack::Namespaces(format!("not all namespaces can be made: {}", lacking.join("; "))))
+    let why = format!("not all namespaces can be made: {}", lacking.join("; "));
+    let found = Finding::new("sandbox-namespaces", Severity::Warning, "this machine", why, FIX);
+    (!lacking.is_empty()).then_some(found)
 }
 
 /// The message and the hint of an error of ken-sandbox, which is one line of JSON.

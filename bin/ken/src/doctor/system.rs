@@ -2,7 +2,6 @@
 
 use std::ffi::OsStr;
 use std::net::{IpAddr, TcpListener};
-use std::time::Duration;
 
 use ken_tool::find_program;
 use ken_types::config::Config;
@@ -11,13 +10,10 @@ use ken_types::ops::kend::PartState;
 use ken_types::ops::service::ServiceStats;
 use ken_types::places::Places;
 
-use super::{Findings, Repair, ask, is_enabled};
-use crate::client::call;
+use super::{Findings, Repair, ask, call, is_enabled};
 use crate::gateway::status;
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
-
-const STATS_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Runs the checks. Returns whether kend is running.
 pub(super) fn check(places: &Places, config: &Config, findings: &mut Findings) -> bool {
@@ -83,8 +79,8 @@ fn check_parts(places: &Places, findings: &mut Findings) -> bool {
 
 /// Reports a gateway that cannot see which user of this machine calls it.
 fn check_owners(places: &Places, findings: &mut Findings) {
-    let stats = call::<ServiceStats>(places, "gateway", &Nothing {}, Some(STATS_TIMEOUT));
-    if stats.is_ok_and(|stats| stats.get("sees_owners").is_some_and(|sees| sees == false)) {
+    let stats = call::<ServiceStats>(places, "gateway", &Nothing {});
+    if stats.is_some_and(|stats| stats.get("sees_owners").is_some_and(|sees| sees == false)) {
         let why = "cannot see which user of this machine calls it (it may run in another network namespace than its \
                    socket), so every call needs API_SECRET";
         let fix = "set API_SECRET in secrets.env, or trust_loopback = \"any-user\" in [gateway] where no other user is";

@@ -12,10 +12,9 @@ pub(super) fn check(places: &Places, findings: &mut Findings) {
     let sources = sources(places);
     let accepted = match sources.accepted() {
         Ok(accepted) => accepted,
-        Err(error) => {
-            let place = error.at.clone().unwrap_or_default();
+        Err(Error { at, message, .. }) => {
             let fix = "repair the file, or remove it and accept the texts again";
-            return findings.error("accepted-file", place, error.message, fix);
+            return findings.error("accepted-file", at.unwrap_or_default(), message, fix);
         }
     };
     let listing = sources.skills(&accepted);
@@ -32,10 +31,9 @@ pub(super) fn check(places: &Places, findings: &mut Findings) {
     check_project(sources.project(None, &accepted), "AGENTS.md", findings);
     let folders = match Folders::read(&places.state) {
         Ok(folders) => folders,
-        Err(error) => {
-            let place = error.at.clone().unwrap_or_default();
+        Err(Error { at, message, .. }) => {
             let fix = "repair the file, or remove it and trust the folders again";
-            return findings.error("trusted-folders", place, error.message, fix);
+            return findings.error("trusted-folders", at.unwrap_or_default(), message, fix);
         }
     };
     for folder in folders.trusted.keys() {
@@ -61,9 +59,8 @@ fn check_project(project: Result<Option<Project>, Error>, name: &str, findings: 
             findings.warning("project-rules-wait", project.file.display(), why, fix);
         }
         Ok(_) => {}
-        Err(error) => {
-            let place = error.at.clone().unwrap_or_default();
-            findings.warning("project-rules-broken", place, error.message, "shorten or repair the file");
+        Err(Error { at, message, .. }) => {
+            findings.warning("project-rules-broken", at.unwrap_or_default(), message, "shorten or repair the file");
         }
     }
 }

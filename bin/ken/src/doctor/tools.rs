@@ -1,20 +1,13 @@
 //! Reports tools that agents cannot use, and why: invalid tool files, MCP servers that are down or not accepted, and tools whose
 //! settings are missing.
 
-use std::time::Duration;
-
 use ken_types::ops::tools::{ListTools, ToolsList};
 use ken_types::places::Places;
 
-use super::Findings;
-use crate::client::call;
-
-const CALL_TIMEOUT: Duration = Duration::from_secs(5);
+use super::{Findings, call};
 
 pub(super) fn check(places: &Places, findings: &mut Findings) {
-    let listed = call::<ToolsList>(places, "tools", &ListTools::default(), Some(CALL_TIMEOUT));
-    // Another check reports a part that is down.
-    let Ok(listed) = listed else { return };
+    let Some(listed) = call::<ToolsList>(places, "tools", &ListTools::default()) else { return };
     for problem in listed.problems {
         let error = problem.error;
         let why = match error.at.filter(|at| !at.is_empty()) {

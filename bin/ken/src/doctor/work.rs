@@ -1,7 +1,5 @@
 //! Reports work that fails while nobody looks: schedules whose last run failed, messages, and telemetry that was lost.
 
-use std::time::Duration;
-
 use ken_types::Timestamp;
 use ken_types::ops::Nothing;
 use ken_types::ops::messenger::MessengerStatus;
@@ -10,10 +8,7 @@ use ken_types::ops::service::ServiceStats;
 use ken_types::places::Places;
 use serde_json::Value;
 
-use super::Findings;
-use crate::client::call;
-
-const CALL_TIMEOUT: Duration = Duration::from_secs(5);
+use super::{Findings, call};
 
 pub(super) fn check(places: &Places, findings: &mut Findings) {
     check_schedules(places, findings);
@@ -23,7 +18,7 @@ pub(super) fn check(places: &Places, findings: &mut Findings) {
 
 /// Reports a messenger whose platform refuses it: the last error, which the next success removes.
 fn check_messenger(places: &Places, findings: &mut Findings) {
-    let Ok(state) = call::<MessengerStatus>(places, "store", &Nothing {}, Some(CALL_TIMEOUT)) else { return };
+    let Some(state) = call::<MessengerStatus>(places, "store", &Nothing {}) else { return };
     if let Some(error) = state.counts.last_error {
         let fix = "ken logs messenger; a token that is refused is MESSENGER_BOT_TOKEN in secrets.env, and of two programs with one token \
                    only one can ask for updates";
@@ -33,8 +28,7 @@ fn check_messenger(places: &Places, findings: &mut Findings) {
 
 fn check_schedules(places: &Places, findings: &mut Findings) {
     let all = ListSchedules { owner: None, all: false };
-    // Another check reports a part that is down.
-    let Ok(list) = call::<SchedulesList>(places, "scheduler", &all, Some(CALL_TIMEOUT)) else { return };
+    let Some(list) = call::<SchedulesList>(places, "scheduler", &all) else { return };
     for schedule in list.schedules {
         let Some(status @ (RunState::Error | RunState::Timeout | RunState::Unknown)) = schedule.last_run_status else {
             continue;
@@ -49,7 +43,7 @@ fn check_schedules(places: &Places, findings: &mut Findings) {
 }
 
 fn check_telemetry(places: &Places, findings: &mut Findings) {
-    let Ok(stats) = call::<ServiceStats>(places, "model", &Nothing {}, Some(CALL_TIMEOUT)) else { return };
+    let Some(stats) = call::<ServiceStats>(places, "model", &Nothing {}) else { return };
     let lost = stats.get("telemetry_lost").and_then(Value::as_u64).unwrap_or_default();
     if lost > 0 {
         let why = format!("the traces of {lost} turns and runs have been lost since the part model started");

@@ -17,7 +17,7 @@ use ken_wire::blocking::Client;
 use serde::Serialize;
 use sha2::{Digest, Sha256};
 
-use crate::client::{connect, parse_reply, to_args};
+use crate::client::{call_on, connect};
 use crate::output::{Outcome, format_count, print_json, print_line, print_note};
 use crate::progress::Progress;
 
@@ -25,7 +25,6 @@ const STORE: &str = "store";
 /// The maximum size of a file, in bytes, and the maximum number of files in a folder.
 const MAX_FILE_BYTES: u64 = 1024 * 1024;
 const FILES: usize = 20_000;
-/// The maximum depth of nested folders.
 const MAX_DEPTH: usize = 32;
 /// The maximum number of files, and of bytes of JSON, in one call of the store.
 const MAX_BATCH: usize = 100;
@@ -83,7 +82,7 @@ pub(super) fn run(places: &Places, args: &Import) -> Outcome {
     let mut files = Vec::new();
     find(&folder, &folder, MAX_DEPTH, &mut files, &mut report.refused)?;
     report.files = files.len() as u64;
-    let mut store = connect(&places.socket(STORE), STORE)?;
+    let mut store = connect(places, STORE)?;
     let mut known = known_digests(&mut store, collection)?;
     let mut batch = Batch::new(collection);
     for (number, path) in files.iter().enumerate() {
@@ -162,8 +161,7 @@ impl Batch {
     fn send(&mut self, store: &mut Client, report: &mut Report) -> Result<(), Error> {
         let mut next = Batch::new(&self.sync.collection);
         std::mem::swap(self, &mut next);
-        let synced: Synced =
-            parse_reply(STORE, store.call("documents.sync", &to_args(&next.sync)?, None, |_| Ok(()))?)?;
+        let synced = call_on::<DocumentsSync>(store, STORE, &next.sync, None)?;
         report.added += synced.added;
         report.removed += synced.removed;
         report.kept += synced.kept;
@@ -177,7 +175,7 @@ fn known_digests(store: &mut Client, collection: &str) -> Result<BTreeMap<String
     let mut after = String::new();
     loop {
         let list = ListDocuments { collection: collection.to_owned(), after, limit: PAGE_DOCUMENTS };
-        let page: Documents = parse_reply(STORE, store.call("documents.list", &to_args(&list)?, None, |_| Ok(()))?)?;
+        let page = call_on::<DocumentsList>(store, STORE, &list, None)?;
         let last = page.documents.last().map(|document| document.path.clone());
         known.extend(page.documents.into_iter().map(|document| (document.path, document.digest)));
         match last.filter(|_| page.has_more) {

@@ -7,7 +7,6 @@ use std::process::ExitCode;
 use clap::{Args, Subcommand, ValueEnum};
 use ken_client::Gateway;
 use ken_types::Error;
-use ken_types::id::Mint;
 use ken_types::ops::ids::IdKind;
 use ken_types::places::Places;
 use ken_types::uri::{encode_query, encode_segment};
@@ -18,18 +17,12 @@ use crate::gateway;
 use crate::globals::Globals;
 use crate::ids::{Wanted, field, items};
 use crate::input::words_or_stdin;
-use crate::output::{Outcome, print_json, print_line, print_table};
+use crate::output::{Outcome, print_json, print_line, print_list};
 use crate::progress::during;
 
 const TARGET: &str = "/api/knowledge";
-/// The maximum size of an entry's content, in bytes.
 const MAX_CONTENT_BYTES: usize = 512 * 1024;
-const ENTRY: Wanted = Wanted {
-    kinds: &[IdKind::Knowledge],
-    last: &[IdKind::Knowledge],
-    name: "knowledge entry",
-    hint: "`ken knowledge list` lists them",
-};
+const ENTRY: Wanted = Wanted::of(&[IdKind::Knowledge], "knowledge entry", "`ken knowledge list` lists them");
 
 const EXAMPLES: &str = "Examples:
   ken knowledge add 'Deploy window' 'The site is deployed on Tuesdays at 14:00 UTC.'
@@ -129,27 +122,23 @@ struct Several {
 }
 
 pub(crate) fn run(globals: &Globals, knowledge: &Knowledge) -> Outcome {
-    if let Command::Import(args) = &knowledge.command {
-        return import::run(&globals.places()?, args);
-    }
-    let mut gateway = gateway::find(globals)?;
+    let gateway = || gateway::find(globals);
     match &knowledge.command {
-        Command::Import(_) => {}
-        Command::Why(named) => {
-            let id = find(&mut gateway, &named.id)?;
-            why(&globals.places()?, &id, named.json)?;
-        }
-        Command::Add(entry) => add(&mut gateway, entry)?,
-        Command::List(args) => list(&mut gateway, args, "")?,
+        Command::Import(args) => return import::run(&globals.places()?, args),
+        Command::Why(named) => why(&globals.places()?, &find(&mut gateway()?, &named.id)?, named.json)?,
+        Command::Add(entry) => add(&mut gateway()?, entry)?,
+        Command::List(args) => list(&mut gateway()?, args, "")?,
         Command::Search(search) => {
             let query = format!("&q={}", encode_query(&search.words.join(" ")));
-            list(&mut gateway, &search.list, &query)?;
+            list(&mut gateway()?, &search.list, &query)?;
         }
         Command::Show(named) => {
+            let mut gateway = gateway()?;
             let id = find(&mut gateway, &named.id)?;
             show(&mut gateway, &id, named.json)?;
         }
         Command::Rm(several) => {
+            let mut gateway = gateway()?;
             for word in &several.ids {
                 let id = find(&mut gateway, word)?;
                 gateway.delete(&target(&id))?;
@@ -162,8 +151,7 @@ pub(crate) fn run(globals: &Globals, knowledge: &Knowledge) -> Outcome {
 fn add(gateway: &mut Gateway, entry: &Add) -> Result<(), Error> {
     let content = words_or_stdin(&entry.content, MAX_CONTENT_BYTES, "CONTENT", "ken knowledge add TITLE CONTENT")?;
     let body = json!({"title": entry.title, "content": content, "tags": entry.tag});
-    let key = Mint::fresh()?.ulid();
-    let answer = during("adding", || gateway.post(TARGET, &key, &body))?;
+    let answer = during("adding", || gateway.post(TARGET, &body))?;
     print_line(answer.pointer("/record/id").and_then(Value::as_str).unwrap_or_default())
 }
 
@@ -172,10 +160,6 @@ fn list(gateway: &mut Gateway, args: &List, query: &str) -> Result<(), Error> {
     let by = by.map_or(String::new(), |by| format!("&source={}", by.get_name()));
     let target = format!("{TARGET}?limit={}{query}{by}", args.limit);
     let answer = during("waiting for the gateway", || gateway.get(&target))?;
-    let records = items(&answer, "records");
-    if args.json {
-        return records.iter().try_for_each(print_json);
-    }
     let row = |record: &Value| {
         let id = field(record, "id");
         [
@@ -186,7 +170,7 @@ fn list(gateway: &mut Gateway, args: &List, query: &str) -> Result<(), Error> {
             field(record, "title").to_owned(),
         ]
     };
-    print_table(["ID", "UPDATED", "SCOPE", "FROM", "TITLE"], records.iter().map(row))
+    print_list(items(&answer, "records"), args.json, ["ID", "UPDATED", "SCOPE", "FROM", "TITLE"], row)
 }
 
 /// Returns the origin of an entry: who added it, the turn in which an agent wrote it, or the file and line.
@@ -206,15 +190,12 @@ fn origin(record: &Value) -> String {
 fn why(places: &Places, id: &str, as_json: bool) -> Result<(), Error> {
     let answer = ask(places, "store", "knowledge.uses", &json!({"id": id}), None)?;
     let uses = items(&answer, "uses");
-    if as_json {
-        return uses.iter().try_for_each(print_json);
-    }
-    if uses.is_empty() {
+    if uses.is_empty() && !as_json {
         return print_line("No turn of the last 30 days used it.");
     }
     let row =
         |used: &Value| ["at", "how", "sessionId", "submissionId", "prompt"].map(|name| field(used, name).to_owned());
-    print_table(["AT", "USED", "SESSION", "TURN", "PROMPT"], uses.iter().map(row))
+    print_list(uses, as_json, ["AT", "USED", "SESSION", "TURN", "PROMPT"], row)
 }
 
 /// Shortens an id to `kb-` and 12 of its 32 digits, which are enough to identify an entry of one system.

@@ -10,7 +10,7 @@ use ken_types::{Error, secrets};
 use super::change::{Change, NewModels};
 use super::config_file::ProviderTable;
 use super::running;
-use super::secret_file::{SecretFile, checked_key};
+use super::secret_file::{SecretFile, checked_key, piped_key};
 use super::trial::Trial;
 use crate::globals::Globals;
 use crate::output::{Outcome, print_line, print_note, show_clap_error};
@@ -186,11 +186,9 @@ fn check(args: &Add, is_known: bool) -> Result<(), Error> {
 }
 
 /// Reads a key: from standard input, or from the person at the terminal without an echo.
-pub(crate) fn read_key(name: &str, is_piped: bool) -> Result<String, Error> {
+fn read_key(name: &str, is_piped: bool) -> Result<String, Error> {
     if typed::is_person() && !is_piped {
         return checked_key(&typed::hidden(&format!("{name} (is not shown): "))?);
     }
-    let key = typed::stdin_line()?;
-    checked_key(&key)
-        .map_err(|error| error.hint(format!("{name} is read from standard input: ken model add NAME < FILE")))
+    piped_key().map_err(|error| error.hint(format!("{name} is read from standard input: ken model add NAME < FILE")))
 }

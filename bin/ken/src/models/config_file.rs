@@ -60,7 +60,6 @@ impl ConfigFile {
         used.and_then(Item::as_str).unwrap_or_default()
     }
 
-    /// Sets `[model] use`.
     pub(crate) fn use_models(&mut self, list: &str) -> Result<(), Error> {
         let path = self.path.clone();
         let end = self.end_comment();

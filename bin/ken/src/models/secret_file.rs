@@ -4,6 +4,8 @@ use std::path::{Path, PathBuf};
 
 use ken_types::{Error, secrets};
 
+use crate::input::stdin_text;
+
 /// The maximum size of a key, in bytes. Tokens of some providers have a few thousand.
 const MAX_KEY_BYTES: usize = 16 * 1024;
 
@@ -58,6 +60,10 @@ impl SecretFile {
         }
         ken_trusted::rewrite(&self.path, self.text.as_bytes(), 0o600)
     }
+}
+
+pub(crate) fn piped_key() -> Result<String, Error> {
+    checked_key(&stdin_text(MAX_KEY_BYTES as u64 + 1)?)
 }
 
 /// Checks a key that a person has typed or a program has sent. The error does not contain it.

@@ -11,7 +11,7 @@ use ken_types::secrets;
 use super::change::{Change, NewModels};
 use super::config_file::ProviderTable;
 use super::running;
-use super::secret_file::{SecretFile, checked_key};
+use super::secret_file::{SecretFile, checked_key, piped_key};
 use super::trial::{Trial, models_here};
 use crate::doctor;
 use crate::globals::Globals;
@@ -151,7 +151,6 @@ fn environment(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|value| !value.trim().is_empty())
 }
 
-/// The first question.
 fn ask_provider(secrets: &SecretFile) -> Result<String, Error> {
     let found = found(secrets);
     if !typed::is_person() {
@@ -245,7 +244,7 @@ fn key(args: &Setup, reached: &Reached, secrets: &SecretFile) -> Result<Option<(
         return Ok(None);
     };
     let value = if args.key_stdin {
-        checked_key(&typed::stdin_line()?)?
+        piped_key()?
     } else if let Some(variable) = &args.key_env {
         if !secrets::is_name(variable) {
             return Err(Error::invalid("--key-env", "this is no name of a variable; a key itself is never given here"));

@@ -1,18 +1,18 @@
 //! Tries a model by ken-model, with a ken.toml that is not written yet.
 
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::Command;
 
-use ken_tool::find_program;
-use ken_types::error::JSON_ERRORS;
 use ken_types::places::Places;
 use ken_types::{Code, Error};
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::external::error_of;
+use crate::external::{installed, output, printed};
 use crate::progress::during;
 
+/// It alone holds keys. It gets them in its environment, because an argument could be seen by everybody.
+const MODEL: &str = "ken-model";
 const OTHER_KEY: &str = "nothing was changed; --key-env or --key-stdin gives another key";
 
 /// A folder with the configuration. It never holds a key.
@@ -23,7 +23,6 @@ pub(crate) struct Trial {
     meant: PathBuf,
 }
 
-/// What a model has answered.
 pub(crate) struct Tried {
     pub(crate) text: String,
     pub(crate) ms: u64,
@@ -41,14 +40,7 @@ impl Trial {
     }
 
     fn check(&self) -> Result<(), Error> {
-        let Some(kend) = find_program("kend") else {
-            return Err(
-                Error::unavailable("there is no kend beside ken or on PATH").hint("install ken again: make install")
-            );
-        };
-        let mut command = Command::new(kend);
-        command.arg("--check").arg("--home").arg(self.folder.path());
-        let output = output(&mut command)?;
+        let output = output(installed("kend")?.arg("--check").arg("--home").arg(self.folder.path()))?;
         if output.status.success() {
             return Ok(());
         }
@@ -60,17 +52,15 @@ impl Trial {
 
     /// Sends one word to a model. An unknown one is answered with the nearest name that the provider has.
     pub(crate) fn ask(&self, model: &str, secrets: &[(String, String)]) -> Result<Tried, Error> {
-        let mut command = ken_model()?;
+        let mut command = installed(MODEL)?;
         command.args(["try", model, "--json"]).env("KEN_HOME", self.folder.path()).env("KEN_MODEL", model);
         let command = command.envs(secrets.iter().cloned());
-        let output = during(&format!("trying {model}"), || output(command))?;
-        if !output.status.success() {
-            let error = self.renamed(error_of("ken-model", output.stderr.trim_ascii(), Code::Unavailable));
+        let printed = during(&format!("trying {model}"), || printed(command, Code::Unavailable)).map_err(|error| {
+            let error = self.renamed(error);
             // The remedy of ken-model is for a key that is in the file already.
-            let is_refused = error.code == Code::Unauthenticated;
-            return Err(if is_refused { error.hint(OTHER_KEY) } else { error });
-        }
-        let said: Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
+            if error.code == Code::Unauthenticated { error.hint(OTHER_KEY) } else { error }
+        })?;
+        let said: Value = serde_json::from_slice(&printed).unwrap_or_default();
         let text = said.get("text").and_then(Value::as_str).unwrap_or_default().trim().to_owned();
         Ok(Tried { text, ms: said.get("totalMs").and_then(Value::as_u64).unwrap_or_default() })
     }
@@ -78,7 +68,7 @@ impl Trial {
     /// Returns the models of a provider, without its name. Empty if it does not tell.
     pub(crate) fn list(&self, provider: &str, secrets: &[(String, String)]) -> Vec<String> {
         let listed = during("asking for the models", || {
-            list(ken_model()?.env("KEN_HOME", self.folder.path()), provider, secrets)
+            list(installed(MODEL)?.env("KEN_HOME", self.folder.path()), provider, secrets)
         });
         listed.unwrap_or_default()
     }
@@ -97,33 +87,19 @@ impl Trial {
 
 /// Returns the models of a server that runs on this machine at its usual address, or where ken.toml says. `None` if none answers.
 pub(crate) fn models_here(provider: &str) -> Option<Vec<String>> {
-    list(&mut ken_model().ok()?, provider, &[]).ok()
+    list(&mut installed(MODEL).ok()?, provider, &[]).ok()
 }
 
 fn list(command: &mut Command, provider: &str, secrets: &[(String, String)]) -> Result<Vec<String>, Error> {
     let command = command.args(["list", provider, "--json"]).env("KEN_MODEL", "rules");
-    let output = output(command.envs(secrets.iter().cloned()))?;
-    if !output.status.success() {
-        return Err(error_of("ken-model", output.stderr.trim_ascii(), Code::Unavailable));
-    }
-    let lines = String::from_utf8_lossy(&output.stdout).into_owned();
+    let printed = printed(command.envs(secrets.iter().cloned()), Code::Unavailable)?;
+    let lines = String::from_utf8_lossy(&printed);
     let model = |line: &str| {
         let line: Value = serde_json::from_str(line).ok()?;
         let (_, model) = line.get("model")?.as_str()?.split_once('/')?;
         Some(model.to_owned())
     };
     Ok(lines.lines().filter_map(model).collect())
-}
-
-/// Returns ken-model, which alone holds keys. It gets them in its environment, because an argument could be seen by everybody.
-fn ken_model() -> Result<Command, Error> {
-    let missing = || Error::unavailable("there is no ken-model beside ken or on PATH").hint("install ken again");
-    find_program("ken-model").map(Command::new).ok_or_else(missing)
-}
-
-fn output(command: &mut Command) -> Result<Output, Error> {
-    let command = command.env(JSON_ERRORS.0, JSON_ERRORS.1).stdin(Stdio::null());
-    command.output().map_err(|error| Error::unavailable(format!("a program of ken cannot be run: {error}")))
 }
 
 fn replace(text: &str, old: &Path, new: &Path) -> String {

@@ -12,7 +12,6 @@ use ken_types::{Error, json};
 
 use super::Append;
 
-/// The maximum size of one append, in bytes.
 const MAX_APPEND_BYTES: usize = 1024 * 1024;
 /// The maximum number of lines that wait while a request is in progress.
 const MAX_LINES: usize = 1_024;
@@ -37,7 +36,7 @@ pub(super) fn run(gateway: &mut Gateway, append: &Append) -> Result<(), Error> {
     };
     producer.append_all(&lines)?;
     if append.close {
-        producer.close()?;
+        super::close(producer.gateway, &producer.target)?;
     }
     Ok(())
 }
@@ -134,11 +133,6 @@ impl Producer<'_> {
         self.gateway.call(&Method::POST, &self.target, &headers, &body)?;
         self.sequence += 1;
         Ok(())
-    }
-
-    fn close(&mut self) -> Result<(), Error> {
-        let closed = [("stream-closed", "true")];
-        self.gateway.call(&Method::POST, &self.target, &closed, &[]).map(drop)
     }
 }
 

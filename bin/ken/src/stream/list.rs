@@ -7,20 +7,17 @@ use ken_types::uri::encode_segment;
 
 use super::Ls;
 use crate::client::parse_reply;
-use crate::output::{print_json, print_table};
+use crate::output::print_list;
 use crate::progress::during;
 
 pub(super) fn run(gateway: &mut Gateway, args: &Ls) -> Result<(), Error> {
     let mut streams = during("waiting for the gateway", || all(gateway, &args.prefix))?;
     streams.sort_by(|one, other| one.path.cmp(&other.path));
-    if args.json {
-        return streams.iter().try_for_each(print_json);
-    }
     let row = |stream: &StreamItem| {
         let state = if stream.closed { "closed" } else { "open" };
         [stream.path.clone(), stream.content_type.clone(), stream.entries.to_string(), state.to_owned()]
     };
-    print_table(["STREAM", "TYPE", "ENTRIES", "STATE"], streams.iter().map(row))
+    print_list(&streams, args.json, ["STREAM", "TYPE", "ENTRIES", "STATE"], row)
 }
 
 fn all(gateway: &mut Gateway, prefix: &str) -> Result<Vec<StreamItem>, Error> {

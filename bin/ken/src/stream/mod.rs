@@ -5,7 +5,6 @@ mod list;
 mod name;
 
 use std::io::Write;
-use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use clap::{Args, Subcommand};
@@ -16,7 +15,7 @@ use ken_types::{Code, Error};
 use crate::duration::duration;
 use crate::gateway;
 use crate::globals::Globals;
-use crate::output::{Outcome, is_guarded, print_bytes, print_json, print_text};
+use crate::output::{is_guarded, print_bytes, print_json, print_text};
 use crate::progress::Progress;
 use name::Name;
 
@@ -157,25 +156,25 @@ struct Fork {
     sub_offset: Option<u64>,
 }
 
-pub(crate) fn run(globals: &Globals, stream: &Stream) -> Outcome {
+pub(crate) fn run(globals: &Globals, stream: &Stream) -> Result<(), Error> {
     let mut gateway = gateway::find(globals)?;
     match &stream.command {
-        Command::Create(create) => make(&mut gateway, create)?,
-        Command::Append(append) => append::run(&mut gateway, append)?,
-        Command::Read(read) => print(gateway, read, false)?,
+        Command::Create(create) => make(&mut gateway, create),
+        Command::Append(append) => append::run(&mut gateway, append),
+        Command::Read(read) => print(gateway, read, false),
         Command::Follow(follow) => {
             wait_for(&gateway, follow)?;
-            print(gateway, &follow.read, true)?;
+            print(gateway, &follow.read, true)
         }
-        Command::Close(named) => {
-            let closed = [("stream-closed", "true")];
-            gateway.call(&Method::POST, &named.name.target(), &closed, &[])?;
-        }
-        Command::Rm(named) => drop(gateway.call(&Method::DELETE, &named.name.target(), &[], &[])?),
-        Command::Ls(args) => list::run(&mut gateway, args)?,
-        Command::Fork(from) => fork(&mut gateway, from)?,
+        Command::Close(named) => close(&mut gateway, &named.name.target()),
+        Command::Rm(named) => gateway.call(&Method::DELETE, &named.name.target(), &[], &[]).map(drop),
+        Command::Ls(args) => list::run(&mut gateway, args),
+        Command::Fork(from) => fork(&mut gateway, from),
     }
-    Ok(ExitCode::SUCCESS)
+}
+
+fn close(gateway: &mut Gateway, target: &str) -> Result<(), Error> {
+    gateway.call(&Method::POST, target, &[("stream-closed", "true")], &[]).map(drop)
 }
 
 fn make(gateway: &mut Gateway, create: &Create) -> Result<(), Error> {

@@ -140,14 +140,10 @@ impl Questions {
             return;
         }
         // If the request cannot be had, the person still learns that there is one, and cannot approve it here.
-        let Some(request) = self.gateway.whole_request(id).ok().or_else(|| Request::of_event(event)) else {
-            return;
-        };
-        if !request.is_pending() {
-            return;
-        }
+        let request = self.gateway.whole_request(id).ok().or_else(|| Request::of_event(event));
+        let Some(request) = request.filter(Request::is_pending) else { return };
         if self.asking == Asking::Nobody {
-            self.tell(&request);
+            (self.print)(&elsewhere(&request, &self.ken));
         }
         self.requests.pending.push_back(request);
         self.ask();
@@ -190,10 +186,6 @@ impl Questions {
         if let Some(request) = self.requests.open() {
             (self.print)(&question(request));
         }
-    }
-
-    fn tell(&self, request: &Request) {
-        (self.print)(&elsewhere(request, &self.ken));
     }
 
     /// Reads the answer to the open question if a line has been typed.
