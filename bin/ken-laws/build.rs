@@ -258,6 +258,11 @@ impl Lexicon {
         for (place, class) in self.classes.iter().enumerate() {
             writeln!(text, "#[allow(dead_code)] pub(crate) const {}: u128 = 1 << {place};", class.to_uppercase())?;
         }
+        writeln!(text, "/// The hash of each word.\n#[allow(dead_code)]\npub(crate) mod word {{")?;
+        for word in self.words.keys().filter(|word| word.bytes().all(|byte| byte.is_ascii_lowercase())) {
+            writeln!(text, "pub(crate) const {}: u64 = {:#x};", word.to_uppercase(), hash(word.as_bytes()))?;
+        }
+        writeln!(text, "}}")?;
         let size = (self.words.len() + self.words.len() / 2).next_power_of_two();
         let mut places = vec![None; size];
         let mut tags = vec![0; size];
