@@ -378,9 +378,6 @@ impl Features {
                 return Err(format!("features.txt: {line}: law, kind, effect, rule, weight and cap are needed").into());
             };
             let (says, advice) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
-            if line.contains(['"', '\\']) {
-                return Err(format!("features.txt: {line}: JSON would escape a character").into());
-            }
             if says.is_empty() || advice.is_empty() != (*effect != "violation") {
                 return Err(format!("features.txt: {line}: what is wrong, and advice for a violation alone").into());
             }
@@ -399,11 +396,6 @@ impl Features {
             )?;
             names.push(((*law).to_owned(), (*kind).to_owned()));
         }
-        let points: String = (-1000..=1000).map(|tenths| format!("{:6.1}", f64::from(tenths) / 10.0)).collect();
-        writeln!(
-            source,
-            "/// The points from -100.0 to 100.0 as text, in six characters each.\nstatic POINTS: &str = {points:?};"
-        )?;
         writeln!(source, "pub(crate) static FEATURES: [Feature; {}] = [\n{rows}];", lines.len())?;
         Ok(Features { names, source })
     }
