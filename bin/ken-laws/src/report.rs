@@ -11,10 +11,10 @@ use serde::{Serialize, Serializer};
 use crate::finding::Finding;
 use crate::input::Subject;
 use crate::judge::{Judgement, MAX_EVIDENCE_BYTES, Unread};
-use crate::review::{Compared, Review};
+use crate::review::Review;
 use crate::rubric::{Effect, FEATURES, Feature, LAWS, Set};
 use crate::score::{Score, Status, Tally};
-use crate::sources::{Source, leaves_open};
+use crate::sources::{Compared, Source};
 
 /// The verdict on one text.
 #[derive(Serialize)]
@@ -162,6 +162,7 @@ impl<'a> Report<'a> {
         score: &Score,
         sources: &'a [Source],
         compared: &'a Compared,
+        review: Option<&'a Review>,
     ) -> Report<'a> {
         let listed = listed(judgement, score);
         let is_defect = |tally: &&Tally| tally.feature.effect == Effect::Violation;
@@ -175,7 +176,7 @@ impl<'a> Report<'a> {
         // Where sources were given and could not be compared, their own note says so.
         let unread = unread.filter(|note| *note != NOTHING || compared.missing.is_none());
         let unchecked = judgement.rests_on_citations.then_some(UNCHECKED);
-        let open = compared.support.as_ref().is_some_and(leaves_open).then_some(OPEN);
+        let open = compared.leaves_open().then_some(OPEN);
         let notes = unread.into_iter().chain(unchecked).chain(open).chain(compared.missing);
         let notes = notes.chain(defects().map(|tally| tally.feature.remedy));
         let strengths = score.tallies.iter().filter(|tally| !is_defect(tally));
@@ -187,7 +188,7 @@ impl<'a> Report<'a> {
             strengths: strengths.map(strength).collect(),
             evidence: listed.iter().map(|(finding, effect)| evidence(subject, finding, *effect)).collect(),
             support: compared.support.as_ref().map(|support| SupportReport {
-                judge: compared.review.as_ref().map(JudgeReport::new),
+                judge: review.map(JudgeReport::new),
                 ..support_report(support, subject, sources)
             }),
             status: score.status,
