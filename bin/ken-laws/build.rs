@@ -11,12 +11,9 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::{env, fs};
 
-use hash::{bit_of, hash, key_of, tag_of};
+use hash::{hash, key_of, tag_of};
 
 type Outcome<T> = Result<T, Box<dyn Error>>;
-
-/// Pairs of the hash of a word and the number of a phrase that contains it.
-type Starts = BTreeSet<(u64, usize)>;
 
 #[derive(Default, Clone)]
 struct Word {
@@ -36,8 +33,6 @@ struct Lexicon {
     words: BTreeMap<String, Word>,
     /// Rust source of each phrase.
     phrases: Vec<String>,
-    /// The second words of each phrase; none if it has none, or if words outside the lexicon match too.
-    seconds: Vec<Vec<String>>,
     /// For each phrase, the hash of a required word near its beginning; 0 if there is none.
     anchors: Vec<u64>,
 }
@@ -178,21 +173,11 @@ impl Lexicon {
             }
             self.start(elements.first().copied().unwrap_or_default(), number)
                 .map_err(|error| wrong(&error.to_string()))?;
-            self.seconds.push(elements.get(1).map_or(Ok(Vec::new()), |element| self.seconds_of(element))?);
             self.anchors.push(anchor(&elements));
             let wants = elements.iter().map(|element| self.element(element)).collect::<Outcome<Vec<_>>>()?;
             self.phrases.push(format!("Phrase {{ feature: {feature}, elements: &[{}] }}", wants.join(", ")));
         }
         Ok(())
-    }
-
-    /// The words that a second element matches; none if words outside the lexicon match it too.
-    fn seconds_of(&self, element: &str) -> Outcome<Vec<String>> {
-        Ok(match class_of(element) {
-            Some(name) => self.members(name)?,
-            None if element == "_" || element.ends_with(['?', '~']) => Vec::new(),
-            None => vec![element.to_owned()],
-        })
     }
 
     /// The words of a class.
@@ -239,25 +224,16 @@ impl Lexicon {
         Ok(format!("Want::{want}"))
     }
 
-    /// Returns the phrases that can start with a word. The first set contains those whose second words are known, with one entry
-    /// for each second word; the second set contains the others, each with its anchor.
-    fn starts_of(&self, known: &Word) -> (Starts, Starts) {
-        let (mut closed, mut open) = (Starts::new(), Starts::new());
-        for phrase in &known.phrases {
-            let seconds = self.seconds.get(*phrase).map_or(&[][..], Vec::as_slice);
-            closed.extend(seconds.iter().map(|second| (hash(second.as_bytes()), *phrase)));
-            if seconds.is_empty() {
-                open.insert((self.anchors.get(*phrase).copied().unwrap_or_default(), *phrase));
-            }
-        }
-        (closed, open)
-    }
-
     fn source(&self) -> Outcome<String> {
         let mut text = String::new();
         for (place, class) in self.classes.iter().enumerate() {
             writeln!(text, "#[allow(dead_code)] pub(crate) const {}: u128 = 1 << {place};", class.to_uppercase())?;
         }
+        writeln!(text, "/// The hash of each word.\n#[allow(dead_code)]\npub(crate) mod word {{")?;
+        for word in self.words.keys().filter(|word| word.bytes().all(|byte| byte.is_ascii_lowercase())) {
+            writeln!(text, "pub(crate) const {}: u64 = {:#x};", word.to_uppercase(), hash(word.as_bytes()))?;
+        }
+        writeln!(text, "}}")?;
         let size = (self.words.len() + self.words.len() / 2).next_power_of_two();
         let mut places = vec![None; size];
         let mut tags = vec![0; size];
@@ -271,21 +247,18 @@ impl Lexicon {
                 }
                 place = (place + 1) % size;
             }
-            let (closed, open) = self.starts_of(known);
             let entry = format!(
-                "Entry {{ hash: {number:#x}, stem: {:#x}, classes: {:#x}, value: {}, seconds: {:#x}, closed: ({}, {}), \
-                 open: ({}, {}) }}",
+                "Entry {{ hash: {number:#x}, stem: {:#x}, classes: {:#x}, value: {}, starts: ({}, {}) }}",
                 hash(stem_of(word, known).as_bytes()),
                 known.classes,
                 known.value,
-                closed.iter().fold(0, |set, (second, _)| set | bit_of(*second)),
                 starts.len(),
-                closed.len(),
-                starts.len() + closed.len(),
-                open.len(),
+                known.phrases.len(),
             );
-            let rows = closed.iter().chain(&open);
-            starts.extend(rows.map(|(word, phrase)| format!("Start {{ word: {word:#x}, phrase: {phrase} }}")));
+            for phrase in &known.phrases {
+                let anchor = self.anchors.get(*phrase).copied().unwrap_or_default();
+                starts.push(format!("Start {{ anchor: {anchor:#x}, phrase: {phrase} }}"));
+            }
             if let Some(free) = places.get_mut(place) {
                 *free = Some((number, entry));
             }
@@ -373,9 +346,6 @@ impl Features {
                 return Err(format!("features.txt: {line}: law, kind, effect, rule, weight and cap are needed").into());
             };
             let (says, advice) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
-            if line.contains(['"', '\\']) {
-                return Err(format!("features.txt: {line}: JSON would escape a character").into());
-            }
             if says.is_empty() || advice.is_empty() != (*effect != "violation") {
                 return Err(format!("features.txt: {line}: what is wrong, and advice for a violation alone").into());
             }
@@ -394,11 +364,6 @@ impl Features {
             )?;
             names.push(((*law).to_owned(), (*kind).to_owned()));
         }
-        let points: String = (-1000..=1000).map(|tenths| format!("{:6.1}", f64::from(tenths) / 10.0)).collect();
-        writeln!(
-            source,
-            "/// The points from -100.0 to 100.0 as text, in six characters each.\nstatic POINTS: &str = {points:?};"
-        )?;
         writeln!(source, "pub(crate) static FEATURES: [Feature; {}] = [\n{rows}];", lines.len())?;
         Ok(Features { names, source })
     }

@@ -3,7 +3,7 @@
 use std::fmt::{self, Write};
 
 use ken_tool::Answer;
-use serde::ser::{SerializeSeq, SerializeStruct};
+use serde::ser::SerializeStruct;
 use serde::{Serialize, Serializer};
 
 use crate::emotion::EMOTIONS;
@@ -44,7 +44,7 @@ impl Serialize for State<'_> {
         state.serialize_field("salience", &rounded(reading.salience))?;
         state.serialize_field("valence_score", &rounded(reading.valence_score))?;
         state.serialize_field("contextual_factors", &Context(self))?;
-        state.serialize_field("explanation", &Explanation(self))?;
+        state.serialize_field("explanation", &Explanation(self).to_string())?;
         state.end()
     }
 }
@@ -69,26 +69,14 @@ impl Serialize for Context<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let State { text, reading, risk } = self.0;
         let mut context = serializer.serialize_struct("Context", 5)?;
-        context.serialize_field("is_question", &reading.is_question)?;
-        context.serialize_field("has_negation", &reading.has_negation)?;
-        context.serialize_field("temporal_indicators", &Words(text, &reading.temporal))?;
+        let seen = &reading.context;
+        let temporal: Vec<String> = seen.temporal.iter().map(|span| cited(text, *span).to_lowercase()).collect();
+        context.serialize_field("is_question", &seen.is_question)?;
+        context.serialize_field("has_negation", &seen.has_negation)?;
+        context.serialize_field("temporal_indicators", &temporal)?;
         context.serialize_field("language", reading.language)?;
         context.serialize_field("risk", risk)?;
         context.end()
-    }
-}
-
-/// Writes the words of some spans in lower case.
-struct Words<'a>(&'a str, &'a [Span]);
-
-impl Serialize for Words<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let Words(text, spans) = self;
-        let mut words = serializer.serialize_seq(Some(spans.len()))?;
-        for span in *spans {
-            words.serialize_element(&cited(text, *span).to_lowercase())?;
-        }
-        words.end()
     }
 }
 
@@ -99,23 +87,17 @@ fn cited(text: &str, span: Span) -> &str {
 /// Writes a sentence that explains the state.
 struct Explanation<'a>(&'a State<'a>);
 
-impl Serialize for Explanation<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
-    }
-}
-
 impl fmt::Display for Explanation<'_> {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         let State { text, reading, .. } = self.0;
         to.write_str(name(reading.state()))?;
         let evidence = reading.feelings.first().map(|feeling| feeling.evidence.as_slice());
         cite(to, " from \"", text, evidence.unwrap_or_default())?;
-        cite(to, "; negated: \"", text, &reading.negated)?;
-        if reading.has_contrast {
+        cite(to, "; negated: \"", text, &reading.context.negated)?;
+        if reading.context.has_contrast {
             to.write_str("; what follows a contrast counts more")?;
         }
-        if reading.is_ironic {
+        if reading.context.is_ironic {
             to.write_str("; read as irony")?;
         }
         match reading.language {
@@ -157,7 +139,7 @@ impl Answer for State<'_> {
             writeln!(
                 to,
                 "This may be about harming oneself ({}, score {:.2}; a hint, not a judgement): please read it first.",
-                risk.level.name(),
+                format!("{:?}", risk.level).to_lowercase(),
                 risk.score
             )?;
         }

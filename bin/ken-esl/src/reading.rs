@@ -72,6 +72,12 @@ pub struct Reading {
     pub salience: f32,
     pub confidence: f32,
     pub language: &'static str,
+    pub context: Context,
+}
+
+/// What the windows of a text contain beside emotions.
+#[derive(Debug, Default)]
+pub struct Context {
     pub is_question: bool,
     pub has_negation: bool,
     pub has_contrast: bool,
@@ -82,7 +88,7 @@ pub struct Reading {
 
 impl Reading {
     pub fn of(table: &Table, words: &mut WordSums, text: &str) -> Reading {
-        let mut reader = WindowCombiner::default();
+        let mut reader = WindowCombiner { scores: vec![0.0; SCORES], ..WindowCombiner::default() };
         let mut source = Tokens::new(text);
         while let Some(window) = Window::next(table, words, &mut source) {
             reader.take(table, &window);
@@ -103,47 +109,20 @@ impl Reading {
 }
 
 /// Combines the windows of a text.
+#[derive(Default)]
 struct WindowCombiner {
-    scores: [f32; SCORES],
+    scores: Vec<f32>,
     tokens: usize,
     polarity: f32,
     emphasis: f32,
     is_weakened: bool,
-    is_question: bool,
-    has_negation: bool,
-    has_contrast: bool,
-    is_ironic: bool,
     is_torn: bool,
+    context: Context,
     /// The best evidence so far for each emotion: its number, the score and the spans.
     evidence: Vec<(usize, f32, Vec<Span>)>,
-    temporal: Vec<Span>,
-    negated: Vec<Span>,
     words: usize,
     known: usize,
     languages: [usize; LANGUAGES.len()],
-}
-
-impl Default for WindowCombiner {
-    fn default() -> WindowCombiner {
-        WindowCombiner {
-            scores: [0.0; SCORES],
-            tokens: 0,
-            polarity: 0.0,
-            emphasis: 0.0,
-            is_weakened: false,
-            is_question: false,
-            has_negation: false,
-            has_contrast: false,
-            is_ironic: false,
-            is_torn: false,
-            evidence: Vec::new(),
-            temporal: Vec::new(),
-            negated: Vec::new(),
-            words: 0,
-            known: 0,
-            languages: [0; LANGUAGES.len()],
-        }
-    }
 }
 
 impl WindowCombiner {
@@ -157,10 +136,10 @@ impl WindowCombiner {
         self.polarity += findings.polarity;
         self.emphasis = self.emphasis.max(findings.emphasis);
         self.is_weakened |= findings.is_weakened;
-        self.is_question |= findings.is_question;
-        self.has_negation |= findings.has_negation;
-        self.has_contrast |= findings.has_contrast();
-        self.is_ironic |= findings.is_ironic;
+        self.context.is_question |= findings.is_question;
+        self.context.has_negation |= findings.has_negation;
+        self.context.has_contrast |= findings.has_contrast();
+        self.context.is_ironic |= findings.is_ironic;
         self.is_torn |= findings.has_opposite_sides();
         self.take_words(table, window);
         self.take_evidence(table, window);
@@ -170,11 +149,12 @@ impl WindowCombiner {
     fn take_words(&mut self, table: &Table, window: &Window) {
         for (token, note) in window.tokens.iter().zip(&window.notes) {
             let span = Span { start: token.start(), end: token.end() };
-            if note.is(Class::Temporal) && self.temporal.len() < MAX_TEMPORAL {
-                self.temporal.push(span);
+            let Context { temporal, negated, .. } = &mut self.context;
+            if note.is(Class::Temporal) && temporal.len() < MAX_TEMPORAL {
+                temporal.push(span);
             }
-            if note.is_negated && note.is_feeling() && self.negated.len() < MAX_EVIDENCE {
-                self.negated.push(span);
+            if note.is_negated && note.is_feeling() && negated.len() < MAX_EVIDENCE {
+                negated.push(span);
             }
             if !token.is_word() {
                 continue;
@@ -248,7 +228,7 @@ impl WindowCombiner {
         let strongest = feelings.iter().filter(|feeling| feeling.emotion != NEUTRAL);
         let strongest = strongest.map(|feeling| feeling.intensity).fold(0.0, f32::max);
         let confidence = feelings.first().map_or(0.0, |feeling| feeling.confidence);
-        let irony = if self.is_ironic { 0.7 } else { 1.0 };
+        let irony = if self.context.is_ironic { 0.7 } else { 1.0 };
         Reading {
             feelings,
             valence,
@@ -256,12 +236,7 @@ impl WindowCombiner {
             salience: strongest * (1.0 - 0.5 * neutral),
             confidence: confidence * irony,
             language,
-            is_question: self.is_question,
-            has_negation: self.has_negation,
-            has_contrast: self.has_contrast,
-            is_ironic: self.is_ironic,
-            temporal: self.temporal,
-            negated: self.negated,
+            context: self.context,
         }
     }
 
@@ -349,7 +324,7 @@ impl WindowCombiner {
             return (Valence::Neutral, 0.0);
         }
         let has = |valence| feelings.iter().any(|feeling| EMOTIONS[feeling.emotion].valence == valence);
-        let is_torn = self.is_torn || self.has_contrast && has(Valence::Positive) && has(Valence::Negative);
+        let is_torn = self.is_torn || self.context.has_contrast && has(Valence::Positive) && has(Valence::Negative);
         match (positive >= 0.0, negative >= 0.0) {
             _ if is_torn && score.abs() < 0.5 => (Valence::Mixed, score),
             (false, false) if score.abs() < CLEAR_SCORE => (Valence::Neutral, score * (NEUTRAL_SCORE / CLEAR_SCORE)),

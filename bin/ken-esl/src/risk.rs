@@ -82,15 +82,6 @@ impl Risk {
 }
 
 impl Level {
-    pub fn name(self) -> &'static str {
-        match self {
-            Level::None => "none",
-            Level::Low => "low",
-            Level::Elevated => "elevated",
-            Level::High => "high",
-        }
-    }
-
     fn of(score: f32) -> Level {
         match score {
             HIGH.. => Level::High,

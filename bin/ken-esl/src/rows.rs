@@ -21,7 +21,10 @@ struct Row {
     risk: Risk,
 }
 
-pub(crate) struct Rows(Vec<Row>);
+#[derive(Serialize)]
+pub(crate) struct Rows {
+    rows: Vec<Row>,
+}
 
 impl Rows {
     /// Reads each text of a column. Records without a text in it are left out.
@@ -44,37 +47,25 @@ impl Rows {
                 rows.push(Row { line, text: text.to_owned(), reading, risk: Risk::of(text) });
             }
         }
-        Ok(Rows(rows))
+        Ok(Rows { rows })
     }
 }
 
-/// A row as it is printed.
-#[derive(Serialize)]
-struct Entry<'a> {
-    line: u64,
-    text: &'a str,
-    reading: State<'a>,
-}
-
-impl<'a> Entry<'a> {
-    fn of(row: &'a Row) -> Entry<'a> {
-        let Row { line, text, reading, risk } = row;
-        Entry { line: *line, text, reading: State { text, reading, risk } }
-    }
-}
-
-impl Serialize for Rows {
+impl Serialize for Row {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut table = serializer.serialize_struct("Rows", 1)?;
-        table.serialize_field("rows", &self.0.iter().map(Entry::of).collect::<Vec<_>>())?;
-        table.end()
+        let Row { line, text, reading, risk } = self;
+        let mut row = serializer.serialize_struct("Row", 3)?;
+        row.serialize_field("line", line)?;
+        row.serialize_field("text", text)?;
+        row.serialize_field("reading", &State { text, reading, risk })?;
+        row.end()
     }
 }
 
 impl Answer for Rows {
     fn summary(&self, _verbose: bool, to: &mut dyn Write) -> fmt::Result {
         let in_danger: Vec<String> =
-            self.0.iter().filter(|row| row.risk.level >= Level::Elevated).map(|row| row.line.to_string()).collect();
+            self.rows.iter().filter(|row| row.risk.level >= Level::Elevated).map(|row| row.line.to_string()).collect();
         if !in_danger.is_empty() {
             let lines = in_danger.join(", ");
             writeln!(
@@ -82,7 +73,7 @@ impl Answer for Rows {
                 "These may be about harming oneself (a hint, not a judgement), please read them first: line {lines}"
             )?;
         }
-        for Row { line, text, reading, .. } in &self.0 {
+        for Row { line, text, reading, .. } in &self.rows {
             let score = to_parts(reading.valence_score, 100.0);
             write!(to, "{line}: {}, {} ({score:+.2}) \"", name(reading.state()), reading.valence.name())?;
             quote(to, &text.split_whitespace().collect::<Vec<_>>().join(" "))?;

@@ -2,7 +2,7 @@
 //! effect.
 
 /// A rule of [`crate::idiom`], [`crate::rules`] or [`crate::window`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, clap::ValueEnum)]
 pub enum Rule {
     /// In "couldn't be happier" or "never been so happy", the negation does not reverse the meaning.
     NegatedPraise,
@@ -29,40 +29,6 @@ pub enum Rule {
     Caring,
     /// A strong word is evidence only for its own family of emotions.
     StrongWords,
-}
-
-impl Rule {
-    pub const ALL: [Rule; 12] = [
-        Rule::NegatedPraise,
-        Rule::NegatedFamilies,
-        Rule::AllNegated,
-        Rule::Emoji,
-        Rule::RareWords,
-        Rule::Irony,
-        Rule::OppositeFeelings,
-        Rule::Shades,
-        Rule::Contrast,
-        Rule::TakenBack,
-        Rule::Caring,
-        Rule::StrongWords,
-    ];
-
-    pub fn name(self) -> &'static str {
-        match self {
-            Rule::NegatedPraise => "turns",
-            Rule::NegatedFamilies => "muting",
-            Rule::AllNegated => "denial",
-            Rule::Emoji => "emoji",
-            Rule::RareWords => "rare_words",
-            Rule::Irony => "irony",
-            Rule::OppositeFeelings => "one_mind",
-            Rule::Shades => "shades",
-            Rule::Contrast => "contrast",
-            Rule::TakenBack => "taken_back",
-            Rule::Caring => "caring",
-            Rule::StrongWords => "strong_words",
-        }
-    }
 }
 
 /// A set of rules, one bit each.

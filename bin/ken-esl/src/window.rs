@@ -231,7 +231,7 @@ impl WordSum {
 
 /// Returns the labels whose score reaches its threshold, one bit per label. If none does, returns the label that is
 /// closest, because every text has a label.
-pub fn detected(scores: &[f32; SCORES], threshold: impl Fn(usize) -> f32) -> u32 {
+pub fn detected(scores: &[f32], threshold: impl Fn(usize) -> f32) -> u32 {
     let mut found = 0;
     let mut nearest = (f32::MIN, NEUTRAL);
     for (label, score) in scores.iter().enumerate().take(LABELS) {

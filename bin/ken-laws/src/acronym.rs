@@ -3,7 +3,8 @@
 use std::collections::HashSet;
 
 use crate::finding::{Finding, Findings, View};
-use crate::lexicon::{self as lex, hash};
+use crate::lexicon as lex;
+use crate::lexicon::word::{ARE, IS};
 use crate::rubric::UNDEFINED_ACRONYM;
 use crate::token::{CAPITALS, Kind, QUOTED, Token, at, before};
 
@@ -70,9 +71,6 @@ fn is_explained(tokens: &[Token], index: usize) -> bool {
     let is_the = matches!(next.hash, IS | ARE) && at(tokens, index + 2).is(lex::DETERMINER);
     last.is_mark('(') || next.is_mark('(') || next.is_mark('=') || after.is(lex::EXPLAINS) || is_the
 }
-
-const IS: u64 = hash(b"is");
-const ARE: u64 = hash(b"are");
 
 /// Whether this is the name of a type or standard: capitals with a number.
 fn is_designation(tokens: &[Token], index: usize) -> bool {

@@ -2,8 +2,9 @@
 
 use crate::claim::{Claim, has_mark, is_passive, is_past_rather, tells_past};
 use crate::finding::{Finding, Findings, View};
-use crate::grammar::is_finite;
-use crate::lexicon::{self as lex, hash};
+use crate::grammar::{STEP, is_finite};
+use crate::lexicon as lex;
+use crate::lexicon::word::{AND, BECAUSE, FEW, HOWEVER, MANY, MUCH, OF, OR};
 use crate::repetition::Repetition;
 use crate::rubric::{
     CIRCULAR_REASON, COUNT_MISMATCH, FRAGMENT, LINKED, LOOSE_CONNECTIVE, Law, MIXED_SUBJECTS, OFF_TOPIC, REASONED,
@@ -65,8 +66,6 @@ fn has_sure_verb(tokens: &[Token]) -> bool {
     })
 }
 
-const OF: u64 = hash(b"of");
-
 // Reasons
 
 /// Finds a reason that only repeats its claim, as in "It is slow because it is slow".
@@ -90,7 +89,6 @@ fn examine_reason(view: &View<'_>, findings: &mut Findings) {
 
 /// Maximum length of a reason in words. A longer one rarely repeats its claim, and the limit keeps the comparison linear.
 const MAX_REASON_WORDS: usize = 24;
-const BECAUSE: u64 = hash(b"because");
 
 fn content(tokens: &[Token]) -> impl Iterator<Item = u64> {
     let says = |token: &&Token| token.is_content() && !token.is(lex::LIGHT) || token.kind == Kind::Number;
@@ -147,9 +145,6 @@ fn items_after(index: usize, all: &[Sentence]) -> u16 {
     all.iter().skip(index + 1).take(10).take_while(is_item).count() as u16
 }
 
-const AND: u64 = hash(b"and");
-const OR: u64 = hash(b"or");
-
 // The text as a whole
 
 /// Finds the features that need the whole text. Returns how much its sentences are like each other, if they can be compared.
@@ -196,11 +191,6 @@ fn concedes(tokens: &[Token]) -> bool {
         && tokens.iter().any(|token| token.is_mark(','))
 }
 
-const HOWEVER: u64 = hash(b"however");
-const MANY: u64 = hash(b"many");
-const MUCH: u64 = hash(b"much");
-const FEW: u64 = hash(b"few");
-
 /// Checks numbered items and "Step N": each number must follow the previous one, and 1 opens a new list.
 fn examine_steps(scan: &Scan, findings: &mut Findings) {
     let mut lists = Lists::default();
@@ -220,8 +210,6 @@ fn examine_steps(scan: &Scan, findings: &mut Findings) {
         }
     }
 }
-
-const STEP: u64 = hash(b"step");
 
 /// The nested lists that contain the last item, each with its indentation. The innermost list is last.
 #[derive(Default)]

@@ -1,6 +1,7 @@
 //! The kind of a sentence (claim, instruction, question), and the evidence in it.
 
 use crate::grammar::{is_finite, is_imperative_anywhere, is_past, obliges};
+use crate::lexicon::word::{ARE, CAN, DID, DO, DOES, HAD, HAS, HAVE, IS, MAY, MUST, WAS, WERE, WILL};
 use crate::lexicon::{self as lex, hash};
 use crate::scan::{Ending, Sentence};
 use crate::token::{ADDRESS, CAPITAL, Kind, QUOTED, Token, YEAR, at, before};
@@ -190,21 +191,6 @@ pub(crate) fn is_past_rather(tokens: &[Token], claim: &Claim) -> Option<bool> {
     let (past, present) = (tells_past(tokens), claim.instruction || (0..tokens.len()).any(is_present));
     (past != present).then_some(past)
 }
-
-const IS: u64 = hash(b"is");
-const ARE: u64 = hash(b"are");
-const HAS: u64 = hash(b"has");
-const HAVE: u64 = hash(b"have");
-const DOES: u64 = hash(b"does");
-const DO: u64 = hash(b"do");
-const CAN: u64 = hash(b"can");
-const MAY: u64 = hash(b"may");
-const MUST: u64 = hash(b"must");
-const WILL: u64 = hash(b"will");
-const WAS: u64 = hash(b"was");
-const WERE: u64 = hash(b"were");
-const DID: u64 = hash(b"did");
-const HAD: u64 = hash(b"had");
 
 /// Whether the sentence contains a passive.
 pub(crate) fn is_passive(tokens: &[Token]) -> bool {

@@ -12,7 +12,7 @@ use crate::judge::Judge;
 use crate::report::Report;
 use crate::review::Reviewer;
 use crate::rubric::{BARS, Bar};
-use crate::score::{Comparison, Score};
+use crate::score::Score;
 use crate::sources::{self, Source};
 
 #[derive(Args)]
@@ -80,25 +80,14 @@ impl Filter for Laws {
         subject.context.merge(&known.context);
         let mut sources = std::mem::take(&mut subject.sources);
         sources.extend_from_slice(&known.sources);
-        let compared = if self.require_support && sources.is_empty() {
-            Err(sources::MISSING)
-        } else {
-            sources::support(&subject.text, &sources)
-        };
-        let compared = match known.reviewer.as_ref().filter(|_| !sources.is_empty()) {
-            Some(reviewer) => reviewer.review(&subject.text, &sources, compared.into())?,
-            None => compared.into(),
-        };
+        let mut compared = sources::compare(&subject.text, &sources, self.require_support);
+        let reviewer = known.reviewer.as_ref().filter(|_| !sources.is_empty());
+        let review = reviewer.map(|it| it.review(&subject.text, &sources, &mut compared)).transpose()?;
         let mut judge = self.rubric.take();
         let judgement = judge.judge(&subject.text, &subject.context, compared.support.as_ref());
         self.rubric.set(judge);
-        let comparison = Comparison {
-            is_done: compared.missing.is_none(),
-            is_required: self.require_support,
-            leaves_open: compared.support.as_ref().is_some_and(sources::leaves_open),
-        };
-        let score = Score::new(&judgement, comparison, self.strictness.bar());
-        Ok(reply.send(&Report::new(&subject, &judgement, &score, &sources, &compared)))
+        let score = Score::new(&judgement, &compared, self.require_support, self.strictness.bar());
+        Ok(reply.send(&Report::new(&subject, &judgement, &score, &sources, &compared, review.as_ref())))
     }
 }
 

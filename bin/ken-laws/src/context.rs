@@ -115,27 +115,3 @@ fn say_truth(path: &[String], value: bool, text: &mut String) {
     let not = if value { "" } else { "not " };
     push(text, &format!("The {} is {not}{state}.", subject.join(" ")));
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn keys_and_values_become_statements() {
-        let json = serde_json::json!({"retryLimit": 3, "timeout_s": 30, "disk": {"encrypted": false}, "valve_state": "open", "facts": ["Water is wet today"], "x": null});
-        let mut text = String::new();
-        say(&json, &mut Vec::new(), &mut text);
-        for statement in [
-            "The retry limit is 3.",
-            "The timeout is 30 s.",
-            "The disk is not encrypted.",
-            "The valve is open.",
-            "Water is wet today.",
-        ] {
-            assert!(text.contains(statement), "{statement} in {text}");
-        }
-        let mut context = Context::default();
-        context.add(&json);
-        assert!(context.quantities.len() == 2 && context.clauses.len() >= 3);
-    }
-}

@@ -5,6 +5,9 @@ use std::ops::Range;
 use crate::claim::Claim;
 use crate::finding::{Finding, Findings, Place, View};
 use crate::grammar::{clauses, is_imperative};
+use crate::lexicon::word::{
+    AFTER, ALWAYS, AND, BE, BEFORE, CAN, CANNOT, DID, EVER, NEVER, PLEASE, SO, THEN, WAS, WERE,
+};
 use crate::lexicon::{self as lex, hash, join};
 use crate::map::Map;
 use crate::rubric::CONTRADICTION;
@@ -16,7 +19,8 @@ use crate::token::{Kind, QUOTED, Token, at, before};
 pub(crate) struct Clause {
     key: u64,
     negative: bool,
-    prefixes: Prefixes,
+    /// The keys of the clause without its last attributes, one for each preposition that begins an attribute.
+    prefixes: Vec<u64>,
     /// The clause in the form in which "never" negates it: without a time that begins with "after" or "before".
     at_any_time: Option<u64>,
     /// Whether its subject is a pronoun, which has the same meaning only in the next sentence.
@@ -24,26 +28,6 @@ pub(crate) struct Clause {
     /// Its first and last word, as indices into the sentence.
     first: usize,
     last: usize,
-}
-
-/// The keys of a clause without its last attributes, one for each preposition that begins an attribute.
-#[derive(Clone, Default)]
-struct Prefixes {
-    keys: [u64; MAX_CLAUSE_WORDS],
-    count: usize,
-}
-
-impl Prefixes {
-    fn push(&mut self, key: u64) {
-        if let Some(place) = self.keys.get_mut(self.count) {
-            *place = key;
-            self.count += 1;
-        }
-    }
-
-    fn keys(&self) -> &[u64] {
-        self.keys.get(..self.count).unwrap_or_default()
-    }
 }
 
 /// For each normal form, the places where it was affirmed and where it was negated.
@@ -109,7 +93,7 @@ impl Statements {
 impl Clause {
     /// The normal forms under which the clause is stored.
     fn keys(&self) -> impl Iterator<Item = u64> {
-        let prefixes = if self.negative { &[] } else { self.prefixes.keys() };
+        let prefixes = if self.negative { &[][..] } else { &self.prefixes };
         prefixes.iter().copied().chain([self.key]).chain(self.at_any_time)
     }
 }
@@ -143,30 +127,10 @@ fn ranges(tokens: &[Token]) -> impl Iterator<Item = Range<usize>> {
 /// Whether a new clause begins after this word.
 fn parts(tokens: &[Token], index: usize) -> bool {
     let token = at(tokens, index);
-    if !token.is(lex::PARTS) {
-        return false;
-    }
     // "oak and ash" is one part of a clause; "and" before a subject with its verb begins another.
-    let joins_clauses = matches!(token.hash, AND | SO | BUT | YET)
-        && (at(tokens, index + 1).is(lex::DETERMINER | lex::PRONOUN) || matches!(token.hash, BUT | YET));
-    joins_clauses || matches!(token.hash, BECAUSE | WHILE | ALTHOUGH | THOUGH | WHEREAS)
+    let joins_words = || matches!(token.hash, AND | SO) && !at(tokens, index + 1).is(lex::DETERMINER | lex::PRONOUN);
+    token.is(lex::PARTS) && !joins_words()
 }
-
-const AND: u64 = hash(b"and");
-const SO: u64 = hash(b"so");
-const BUT: u64 = hash(b"but");
-const YET: u64 = hash(b"yet");
-const BECAUSE: u64 = hash(b"because");
-const WHILE: u64 = hash(b"while");
-const ALTHOUGH: u64 = hash(b"although");
-const THOUGH: u64 = hash(b"though");
-const WHEREAS: u64 = hash(b"whereas");
-
-const CANNOT: u64 = hash(b"cannot");
-const CAN: u64 = hash(b"can");
-const WAS: u64 = hash(b"was");
-const WERE: u64 = hash(b"were");
-const DID: u64 = hash(b"did");
 
 /// Maximum length of a clause in words. A longer one has qualifications that a comparison of words cannot consider.
 const MAX_CLAUSE_WORDS: usize = 24;
@@ -180,7 +144,7 @@ struct Builder {
     items: usize,
     negative: bool,
     past: bool,
-    prefixes: Prefixes,
+    prefixes: Vec<u64>,
     /// The key before "after" or "before".
     timeless: Option<u64>,
     /// Whether the negation is "never".
@@ -265,14 +229,12 @@ impl Builder {
     /// Completes the clause. The tense is part of the normal form: "was open" does not contradict "is closed".
     fn finish(self, first: usize, last: usize) -> Clause {
         let tense = u64::from(self.past);
-        let mut prefixes = self.prefixes;
-        prefixes.keys.iter_mut().take(prefixes.count).for_each(|prefix| *prefix = join(*prefix, tense));
         let timeless =
             if self.negative { Some(self.key).filter(|_| self.never && !self.command) } else { self.timeless };
         Clause {
             key: join(self.key, tense),
             negative: self.negative,
-            prefixes,
+            prefixes: self.prefixes.iter().map(|prefix| join(*prefix, tense)).collect(),
             at_any_time: timeless.map(|key| join(join(key, tense), EVER)),
             has_pronoun_subject: self.has_pronoun_subject,
             first,
@@ -307,12 +269,4 @@ fn normal(token: &Token) -> u64 {
     if token.is(lex::BE) { BE } else { token.stem }
 }
 
-const BE: u64 = hash(b"be");
 const COMMAND: u64 = hash(b"!");
-const ALWAYS: u64 = hash(b"always");
-const NEVER: u64 = hash(b"never");
-const EVER: u64 = hash(b"ever");
-const AFTER: u64 = hash(b"after");
-const BEFORE: u64 = hash(b"before");
-const THEN: u64 = hash(b"then");
-const PLEASE: u64 = hash(b"please");

@@ -2,6 +2,7 @@
 
 use crate::claim::says_how_much;
 use crate::finding::{Findings, View};
+use crate::lexicon::word::{AND, AS, FOR, HOW, IF, IN, NOT, OR, SO, TO, TOO};
 use crate::lexicon::{self as lex, hash};
 use crate::quantity::end_of_unit;
 use crate::rubric::{EXACT, Law, MISSING_UNIT, SOURCED, VAGUE_QUANTITY};
@@ -33,8 +34,6 @@ pub(crate) fn examine(view: &View<'_>, findings: &mut Findings) {
         }
     }
 }
-
-const FOR: u64 = hash(b"for");
 
 /// Whether a number ends its clause, as in "bake for 25".
 fn is_bare(tokens: &[Token], number: usize) -> bool {
@@ -96,13 +95,6 @@ fn is_vague(view: &View<'_>, index: usize) -> bool {
     in_instruction || token.is(lex::AMOUNT) && near.iter().any(|token| token.is(lex::CHANGE))
 }
 
-const AS: u64 = hash(b"as");
-const SO: u64 = hash(b"so");
-const HOW: u64 = hash(b"how");
-const IF: u64 = hash(b"if");
-const TOO: u64 = hash(b"too");
-const NOT: u64 = hash(b"not");
-
 // Units
 
 /// Maximum number of words between a dimension and its number.
@@ -124,11 +116,6 @@ fn number_without_unit(tokens: &[Token], index: usize) -> Option<usize> {
     let own_unit = token.has(CLOCK | YEAR) || has_unit(tokens, number);
     (!labelled && !joined && !own_unit && number > index + 1).then_some(number)
 }
-
-const AND: u64 = hash(b"and");
-const IN: u64 = hash(b"in");
-const TO: u64 = hash(b"to");
-const OR: u64 = hash(b"or");
 
 /// Whether the number, or the range that it begins, is followed by a unit or by a word for what is counted.
 fn has_unit(tokens: &[Token], number: usize) -> bool {

@@ -1,7 +1,8 @@
 //! Law 4: the text repeats nothing and wastes no words.
 
 use crate::finding::{Findings, View};
-use crate::lexicon::{self as lex, hash};
+use crate::lexicon as lex;
+use crate::lexicon::word::{HAD, RATHER, THAN, THAT};
 use crate::rubric::{DOUBLED_WORD, FILLER, MARKER_RUN};
 use crate::token::{CAPITAL, Kind, QUOTED, Token, at};
 
@@ -33,9 +34,6 @@ fn is_doubled(before: &Token, token: &Token) -> bool {
         && !matches!(token.hash, THAT | HAD)
 }
 
-const THAT: u64 = hash(b"that");
-const HAD: u64 = hash(b"had");
-
 /// Three fillers in a sentence, or two in a row.
 fn examine_fillers(view: &View<'_>, findings: &mut Findings) {
     let is_filler = |index: &usize| {
@@ -50,9 +48,6 @@ fn examine_fillers(view: &View<'_>, findings: &mut Findings) {
         _ => {}
     }
 }
-
-const RATHER: u64 = hash(b"rather");
-const THAN: u64 = hash(b"than");
 
 /// Five or more words of approval with nothing but commas, "and" and "or" between them.
 fn examine_markers(view: &View<'_>, findings: &mut Findings) {

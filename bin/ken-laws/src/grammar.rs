@@ -2,6 +2,9 @@
 
 use std::ops::Range;
 
+use crate::lexicon::word::{
+    A, ALWAYS, AN, AND, ARE, BECAUSE, BUT, CAN, DO, DOES, HAS, IS, NEVER, NOT, SO, TO, WILL, WITHOUT, YET,
+};
 use crate::lexicon::{self as lex, hash};
 use crate::token::{CAPITAL, Kind, PAST_SHAPED, PLURAL, QUOTED, Token, at, before};
 
@@ -62,9 +65,6 @@ fn is_noun_after_article(tokens: &[Token], index: usize) -> bool {
         tokens.iter().take(index).rev().take(3).take_while(|token| token.kind == Kind::Word && !token.has(PLURAL));
     phrase.into_iter().any(|token| matches!(token.hash, A | AN))
 }
-
-const A: u64 = hash(b"a");
-const AN: u64 = hash(b"an");
 
 /// Whether the word before this past form stands for people or things: "some wished for more".
 fn are_subject(tokens: &[Token], index: usize) -> bool {
@@ -149,8 +149,7 @@ pub(crate) fn obliges(tokens: &[Token], index: usize) -> bool {
     token.is(lex::OBLIGATION) || token.is(lex::HAS_TO) && at(tokens, index + 1).hash == TO
 }
 
-const STEP: u64 = hash(b"step");
-const AND: u64 = hash(b"and");
+pub(crate) const STEP: u64 = hash(b"step");
 
 /// Whether a clause that starts at `index` is an imperative.
 pub(crate) fn is_imperative(tokens: &[Token], index: usize) -> bool {
@@ -193,12 +192,6 @@ pub(crate) fn is_negated(tokens: &[Token], index: usize) -> bool {
     negative
 }
 
-const WITHOUT: u64 = hash(b"without");
-const BUT: u64 = hash(b"but");
-const YET: u64 = hash(b"yet");
-const SO: u64 = hash(b"so");
-const BECAUSE: u64 = hash(b"because");
-
 /// Whether an absolute word makes a general claim in the present tense: "always" or "never" with a verb, or "everyone" as
 /// subject.
 pub(crate) fn is_absolute(tokens: &[Token], index: usize) -> bool {
@@ -221,15 +214,3 @@ pub(crate) fn is_absolute(tokens: &[Token], index: usize) -> bool {
         }
     }
 }
-
-const IS: u64 = hash(b"is");
-const ARE: u64 = hash(b"are");
-const WILL: u64 = hash(b"will");
-const CAN: u64 = hash(b"can");
-const DOES: u64 = hash(b"does");
-const TO: u64 = hash(b"to");
-const NOT: u64 = hash(b"not");
-const DO: u64 = hash(b"do");
-const ALWAYS: u64 = hash(b"always");
-const NEVER: u64 = hash(b"never");
-const HAS: u64 = hash(b"has");

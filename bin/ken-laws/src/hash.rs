@@ -23,7 +23,7 @@ pub(crate) const fn tag_of(hash: u64) -> u8 {
     (hash >> 56) as u8 | 1
 }
 
-/// The bit of a hash in a set of second words. Words can share a bit, so the set only says which words are not in it.
+/// The bit of a hash in a set of words. Words can share a bit, so the set only says which words are not in it.
 pub(crate) const fn bit_of(hash: u64) -> u64 {
     1 << (hash >> 58)
 }

@@ -9,6 +9,7 @@ use crate::contradiction::Statements;
 use crate::finding::{Finding, Findings, View};
 use crate::grammar::{has_predicate, is_negated};
 use crate::lexicon as lex;
+use crate::lexicon::word::{MAY, THAT};
 use crate::phrase::{self, Match};
 use crate::quantity::Quantities;
 use crate::reason::rests_on_opinion;
@@ -254,8 +255,6 @@ fn wishes(tokens: &[Token]) -> bool {
     at(tokens, 0).hash == MAY && at(tokens, 1).is(lex::DETERMINER | lex::PRONOUN)
 }
 
-const MAY: u64 = lex::hash(b"may");
-
 /// Whether a sentence counts. Headings, greetings, words without a verb and sequences of markers are not claims. In another
 /// language, a missing verb has no meaning.
 fn counts(claim: &Claim, is_english: bool) -> bool {
@@ -313,8 +312,6 @@ fn is_introduced(tokens: &[Token], index: usize) -> bool {
     determiner.is(lex::DETERMINER)
         && (determiner.hash != THAT || authority.is(lex::AUTHORITY) && !authority.has(PLURAL))
 }
-
-const THAT: u64 = lex::hash(b"that");
 
 /// Keeps the strengths that count: those in a complete claim and not in a sequence of markers. For governance, keeps one per claim,
 /// and none in a claim with a defect of governance. A sentence whose reason is only an opinion keeps no strength.

@@ -14,22 +14,17 @@ pub(crate) struct Entry {
     pub(crate) classes: u128,
     /// The value of a numeral or an ordinal, or the number of a pair of opposites.
     pub(crate) value: u16,
-    /// The set of the second words in `closed`, one bit each (see [`bit_of`]). Testing it excludes most phrases without a search.
-    seconds: u64,
-    /// The phrases whose possible second words are all known, as a range of [`STARTS`]: its first index and its length. The range
-    /// is sorted by the second word.
-    closed: (u16, u16),
-    /// The other phrases that can start with this word, as a range of [`STARTS`] too.
-    open: (u16, u16),
+    /// The phrases that can start with this word, as a range of [`STARTS`]: its first index and its length.
+    starts: (u16, u16),
 }
 
 /// An empty slot of the table; no word has the hash 0.
-const EMPTY: Entry = Entry { hash: 0, stem: 0, classes: 0, value: 0, seconds: 0, closed: (0, 0), open: (0, 0) };
+const EMPTY: Entry = Entry { hash: 0, stem: 0, classes: 0, value: 0, starts: (0, 0) };
 
-/// A phrase that can start with a word, and one of its possible second words. There is one `Start` for each of them.
+/// A phrase that can start with a word.
 struct Start {
-    /// The hash of the second word. In an open phrase, the hash of a required word among the next [`NEAR`] words, or 0.
-    word: u64,
+    /// The hash of a required word among the next [`NEAR`] words; 0 if there is none. It excludes most phrases without a comparison.
+    anchor: u64,
     phrase: u16,
 }
 
@@ -82,32 +77,14 @@ pub(crate) fn look_up(hash: u64) -> Option<&'static Entry> {
 }
 
 impl Entry {
-    /// Whether a phrase may start with this word and the word whose hash is `second`. This excludes most pairs of words.
-    pub(crate) fn starts_with(&self, second: u64) -> bool {
-        self.seconds & bit_of(second) != 0 || self.open.1 > 0
+    /// The phrases that can start with this word, each with its number. `next` yields the hashes of the words that follow it.
+    pub(crate) fn phrases(&self, next: impl Iterator<Item = u64>) -> impl Iterator<Item = (u16, &'static Phrase)> {
+        let (first, count) = (usize::from(self.starts.0), usize::from(self.starts.1));
+        let starts = STARTS.get(first..first + count).unwrap_or_default();
+        let near = next.take(if count == 0 { 0 } else { NEAR }).fold(0, |set, word| set | bit_of(word));
+        let starts = starts.iter().filter(move |start| start.anchor == 0 || near & bit_of(start.anchor) != 0);
+        starts.filter_map(|start| Some((start.phrase, PHRASES.get(usize::from(start.phrase))?)))
     }
-
-    /// The phrases that can start with this word, each with its number, in no particular order. `next` yields the hashes of the
-    /// words that follow it; `second` is the first of them.
-    pub(crate) fn phrases(
-        &self,
-        second: u64,
-        next: impl Iterator<Item = u64>,
-    ) -> impl Iterator<Item = (u16, &'static Phrase)> {
-        let closed = if self.seconds & bit_of(second) == 0 { &[] } else { starts(self.closed) };
-        let first = closed.partition_point(|start| start.word < second);
-        let closed = closed.iter().skip(first).take_while(move |start| start.word == second);
-        let open = starts(self.open);
-        let near = next.take(if open.is_empty() { 0 } else { NEAR }).fold(0, |set, word| set | bit_of(word));
-        let open = open.iter().filter(move |start| start.word == 0 || near & bit_of(start.word) != 0);
-        let numbers = closed.chain(open).map(|start| start.phrase);
-        numbers.filter_map(|number| Some((number, PHRASES.get(usize::from(number))?)))
-    }
-}
-
-fn starts((first, count): (u16, u16)) -> &'static [Start] {
-    let first = usize::from(first);
-    STARTS.get(first..first + usize::from(count)).unwrap_or_default()
 }
 
 /// The hash of a lower-case word's stem; `room` is scratch space.

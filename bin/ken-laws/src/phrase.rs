@@ -17,10 +17,9 @@ pub(crate) struct Match {
 pub(crate) fn find(tokens: &[Token]) -> Vec<Match> {
     let mut matches = Vec::new();
     for (first, token) in tokens.iter().enumerate().filter(|(_, token)| !token.has(QUOTED)) {
-        let second = at(tokens, first + 1).hash;
-        let Some(entry) = token.entry.filter(|entry| entry.starts_with(second)) else { continue };
+        let Some(entry) = token.entry else { continue };
         let next = tokens.iter().skip(first + 1).map(|token| token.hash);
-        for (number, phrase) in entry.phrases(second, next) {
+        for (number, phrase) in entry.phrases(next) {
             if let Some(end) = end_of(tokens, first, phrase.elements) {
                 matches.push(Match { phrase: number, feature: phrase.feature, first, last: end - 1 });
             }

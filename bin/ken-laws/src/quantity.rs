@@ -1,14 +1,11 @@
 //! Quantities: what is measured, in which unit, and the stated value.
 
 use crate::finding::{Findings, Place, View};
+use crate::lexicon::word::{A, AN, AND, ANOTHER, ANY, EACH, EVERY, HAD, IN, NO, OR, PER, SOME, THAT, TO, WAS, WERE};
 use crate::lexicon::{self as lex, hash, join};
 use crate::map::Map;
 use crate::rubric::CONFLICTING_VALUE;
 use crate::token::{Kind, NOTHING, QUOTED, Token, YEAR, at, before};
-
-const AND: u64 = hash(b"and");
-const TO: u64 = hash(b"to");
-const OR: u64 = hash(b"or");
 
 /// A quantity with its value, as stated in a sentence.
 #[derive(Clone, Copy)]
@@ -100,7 +97,6 @@ fn is_founding(tokens: &[Token], number: usize) -> bool {
     token.has(YEAR) && !token.has(QUOTED) && before(tokens, number).hash == IN && verb.is(lex::FOUNDED)
 }
 
-const IN: u64 = hash(b"in");
 /// Used as the unit of a year for which [`is_founding`] holds.
 const YEAR_OF: u64 = hash(b"year");
 
@@ -141,10 +137,6 @@ fn quantity_at(tokens: &[Token], number: usize) -> Option<Quantity> {
 fn parts(token: &Token) -> bool {
     token.ends_clause() && !token.is_mark(':') && !token.is_mark('=')
 }
-
-const WAS: u64 = hash(b"was");
-const WERE: u64 = hash(b"were");
-const HAD: u64 = hash(b"had");
 
 /// The subject that a number measures.
 struct Subject {
@@ -211,17 +203,6 @@ impl Subject {
         (!tied && !indefinite).then_some(Subject { key, first: start, lacks_be: !has_be, introduced })
     }
 }
-
-const A: u64 = hash(b"a");
-const AN: u64 = hash(b"an");
-const EACH: u64 = hash(b"each");
-const EVERY: u64 = hash(b"every");
-const ANY: u64 = hash(b"any");
-const ANOTHER: u64 = hash(b"another");
-const NO: u64 = hash(b"no");
-const SOME: u64 = hash(b"some");
-const PER: u64 = hash(b"per");
-const THAT: u64 = hash(b"that");
 
 /// Whether the word is allowed between a quantity and its number.
 fn links(token: &Token) -> bool {

@@ -2,7 +2,8 @@
 
 use crate::claim::supports;
 use crate::grammar::is_finite;
-use crate::lexicon::{self as lex, hash};
+use crate::lexicon as lex;
+use crate::lexicon::word::{AS, BECAUSE, DUE, OF, SINCE, TO};
 use crate::token::{Token, at};
 
 /// Whether a reason in the sentence is only a feeling or a belief, as in "The limit was kept because it felt right".
@@ -22,13 +23,6 @@ fn reason_after(tokens: &[Token], index: usize) -> Option<usize> {
         _ => None,
     }
 }
-
-const BECAUSE: u64 = hash(b"because");
-const SINCE: u64 = hash(b"since");
-const DUE: u64 = hash(b"due");
-const AS: u64 = hash(b"as");
-const OF: u64 = hash(b"of");
-const TO: u64 = hash(b"to");
 
 /// Whether the clause at `first` names a feeling, or its main verb says what somebody feels or believes, or how something
 /// looks to them. Something that a reader can check makes it more than that.

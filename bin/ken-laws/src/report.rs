@@ -1,19 +1,20 @@
 //! The answer: scores, verdict, violations, recommendations, strengths, and the evidence for them.
 
+use std::borrow::Cow;
 use std::fmt::{self, Write};
 
 use ken_support::{Kind, Opinion, Support, Supported, Verdict};
-use ken_tool::{Answer, Raw, Verdict as Outcome};
+use ken_tool::{Answer, Verdict as Outcome};
 use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
 
 use crate::finding::Finding;
 use crate::input::Subject;
 use crate::judge::{Judgement, MAX_EVIDENCE_BYTES, Unread};
-use crate::review::{Compared, Review};
-use crate::rubric::{Effect, FEATURES, Feature, LAWS, Set, points_as_text};
+use crate::review::Review;
+use crate::rubric::{Effect, FEATURES, Feature, LAWS, Set};
 use crate::score::{Score, Status, Tally};
-use crate::sources::{Source, leaves_open};
+use crate::sources::{Compared, Source};
 
 /// The verdict on one text.
 #[derive(Serialize)]
@@ -21,8 +22,8 @@ pub(crate) struct Report<'a> {
     scores: Scores,
     pass_fail_status: &'static str,
     violations: Vec<String>,
-    recommendations: Vec<Line>,
-    strengths: Vec<Line>,
+    recommendations: Vec<Cow<'static, str>>,
+    strengths: Vec<Cow<'static, str>>,
     evidence: Vec<Evidence<'a>>,
     support: Option<SupportReport<'a>>,
     #[serde(skip)]
@@ -48,7 +49,7 @@ struct Evidence<'a> {
     start: usize,
     end: usize,
     text: &'a str,
-    effect: Tenths,
+    effect: f64,
     #[serde(skip_serializing_if = "Option::is_none")]
     at: Option<&'a str>,
 }
@@ -56,7 +57,7 @@ struct Evidence<'a> {
 /// The field `support` of the answer.
 #[derive(Serialize)]
 struct SupportReport<'a> {
-    score: Thousandths,
+    score: f64,
     sentences: Vec<SentenceReport<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     judge: Option<JudgeReport<'a>>,
@@ -69,7 +70,7 @@ struct JudgeReport<'a> {
     verdicts: Vec<VerdictReport<'a>>,
     /// The number of sentences that were judged.
     judged: usize,
-    lexical_score: Thousandths,
+    lexical_score: f64,
     calls: u32,
     /// In tokens.
     usage: TokenReport,
@@ -113,7 +114,7 @@ impl<'a> JudgeReport<'a> {
             model: &review.model,
             verdicts: verdicts.collect(),
             judged: judged.count(),
-            lexical_score: Thousandths(review.lexical_score),
+            lexical_score: thousandths(review.lexical_score),
             calls: judged.calls,
             usage: TokenReport { input: usage.input + usage.cache_read + usage.cache_write, output: usage.output },
             cost: usage.cost.total,
@@ -129,7 +130,7 @@ impl<'a> JudgeReport<'a> {
 struct SentenceReport<'a> {
     start: usize,
     end: usize,
-    score: Thousandths,
+    score: f64,
     source: Option<&'a str>,
     source_start: Option<usize>,
     source_end: Option<usize>,
@@ -161,6 +162,7 @@ impl<'a> Report<'a> {
         score: &Score,
         sources: &'a [Source],
         compared: &'a Compared,
+        review: Option<&'a Review>,
     ) -> Report<'a> {
         let listed = listed(judgement, score);
         let is_defect = |tally: &&Tally| tally.feature.effect == Effect::Violation;
@@ -174,19 +176,19 @@ impl<'a> Report<'a> {
         // Where sources were given and could not be compared, their own note says so.
         let unread = unread.filter(|note| *note != NOTHING || compared.missing.is_none());
         let unchecked = judgement.rests_on_citations.then_some(UNCHECKED);
-        let open = compared.support.as_ref().is_some_and(leaves_open).then_some(OPEN);
+        let open = compared.leaves_open().then_some(OPEN);
         let notes = unread.into_iter().chain(unchecked).chain(open).chain(compared.missing);
         let notes = notes.chain(defects().map(|tally| tally.feature.remedy));
         let strengths = score.tallies.iter().filter(|tally| !is_defect(tally));
         Report {
-            scores: Scores(score.laws, score.overall),
+            scores: Scores(score.laws.map(percent), percent(score.overall)),
             pass_fail_status: score.status.name(),
             violations: defects().map(|tally| violation(tally, &listed, &subject.text)).collect(),
-            recommendations: notes.map(|note| Line::new([note])).chain(missing(score)).collect(),
+            recommendations: notes.map(Cow::Borrowed).chain(missing(score)).collect(),
             strengths: strengths.map(strength).collect(),
             evidence: listed.iter().map(|(finding, effect)| evidence(subject, finding, *effect)).collect(),
             support: compared.support.as_ref().map(|support| SupportReport {
-                judge: compared.review.as_ref().map(JudgeReport::new),
+                judge: review.map(JudgeReport::new),
                 ..support_report(support, subject, sources)
             }),
             status: score.status,
@@ -205,14 +207,13 @@ impl Answer for Report<'_> {
     fn summary(&self, verbose: bool, to: &mut dyn Write) -> fmt::Result {
         let Scores(laws, overall) = &self.scores;
         writeln!(to, "Five laws validation")?;
-        writeln!(to, "Overall compliance: {} %", Tenths(*overall))?;
+        writeln!(to, "Overall compliance: {overall:.1} %")?;
         writeln!(to, "Status: {}", self.pass_fail_status)?;
         for (row, points) in LAWS.iter().zip(laws) {
-            let points = Tenths(*points).to_string();
-            writeln!(to, "  {}. {:<26} {points:>5} %", row.law.number(), row.title)?;
+            writeln!(to, "  {}. {:<26} {points:>5.1} %", row.law.number(), row.title)?;
         }
         if let Some(support) = &self.support {
-            writeln!(to, "Support by sources: {}", support.score)?;
+            writeln!(to, "Support by sources: {:.3}", support.score)?;
             if let Some(JudgeReport { model, judged, verdicts, cost, error, .. }) = &support.judge {
                 writeln!(to, "  {model} judged {judged} of {} sentences, for ${cost:.4}", verdicts.len())?;
                 if let Some(error) = error {
@@ -229,9 +230,8 @@ impl Answer for Report<'_> {
                 writeln!(to, "Evidence:")?;
             }
             for piece in &self.evidence {
-                let (effect, shown) = (piece.effect.to_string(), Shown(piece.text));
-                let (law, kind, start, end) = (piece.law, piece.kind, piece.start, piece.end);
-                writeln!(to, "  {effect:>6}  law {law}, {kind}, {start}..{end}: {shown}")?;
+                let Evidence { law, kind, start, end, text, effect, .. } = piece;
+                writeln!(to, "  {effect:>6.1}  law {law}, {kind}, {start}..{end}: {}", Shown(text))?;
             }
         }
         Ok(())
@@ -295,7 +295,7 @@ fn evidence<'a>(subject: &'a Subject<'_>, finding: &Finding, effect: i32) -> Evi
         start: finding.start - offset,
         end: finding.end - offset,
         text: subject.text.get(finding.start..finding.end).unwrap_or_default(),
-        effect: Tenths(effect),
+        effect: percent(effect),
         at,
     }
 }
@@ -307,7 +307,7 @@ fn support_report<'a>(support: &Support, subject: &'a Subject<'_>, sources: &'a 
         SentenceReport {
             start: sentence.span.start - offset,
             end: sentence.span.end - offset,
-            score: Thousandths(sentence.score),
+            score: thousandths(sentence.score),
             source: passage.and_then(|passage| sources.get(passage.source)).map(|source| source.id.as_str()),
             source_start: passage.map(|passage| passage.span.start),
             source_end: passage.map(|passage| passage.span.end),
@@ -315,7 +315,7 @@ fn support_report<'a>(support: &Support, subject: &'a Subject<'_>, sources: &'a 
             objection: objection(sentence, &subject.text, sources),
         }
     });
-    SupportReport { score: Thousandths(support.score), sentences: sentences.collect(), judge: None }
+    SupportReport { score: thousandths(support.score), sentences: sentences.collect(), judge: None }
 }
 
 fn objection<'a>(sentence: &Supported, text: &'a str, sources: &'a [Source]) -> Option<Objection<'a>> {
@@ -345,15 +345,15 @@ fn violation(tally: &Tally, listed: &[(Finding, i32)], text: &str) -> String {
     format!("{line}, at bytes {start} to {end}: \"{shown}\"{more}")
 }
 
-fn strength(tally: &Tally) -> Line {
+fn strength(tally: &Tally) -> Cow<'static, str> {
     match tally.feature.effect {
-        Effect::Once => Line::new([tally.feature.line]),
-        _ => Line::new([tally.feature.line, " (", &tally.count.to_string(), ")"]),
+        Effect::Once => tally.feature.line.into(),
+        _ => format!("{} ({})", tally.feature.line, tally.count).into(),
     }
 }
 
 /// For each law below the bar of the strict verdict, a line with the strengths that it lacks.
-fn missing(score: &Score) -> impl Iterator<Item = Line> {
+fn missing(score: &Score) -> impl Iterator<Item = Cow<'static, str>> {
     const HIGH: i32 = 850;
     let found: Set = score.tallies.iter().fold(0, |set, tally| set | 1 << tally.place);
     let low = LAWS.iter().zip(score.laws).filter(|(_, points)| *points < HIGH);
@@ -361,38 +361,10 @@ fn missing(score: &Score) -> impl Iterator<Item = Line> {
         let is_missing = |(place, feature): &(usize, &Feature)| {
             feature.law == row.law && feature.effect != Effect::Violation && found & 1 << place == 0
         };
-        let mut missing = FEATURES.iter().enumerate().filter(is_missing).map(|(_, feature)| feature.kind);
-        let (number, first) = (row.law.number().to_string(), missing.next()?);
-        let others = missing.flat_map(|kind| [", ", kind]);
-        Some(Line::new(["law ", &number, ": not shown: ", first].into_iter().chain(others)))
+        let missing = FEATURES.iter().enumerate().filter(is_missing).map(|(_, feature)| feature.kind);
+        let missing = missing.collect::<Vec<_>>().join(", ");
+        (!missing.is_empty()).then(|| format!("law {}: not shown: {missing}", row.law.number()).into())
     })
-}
-
-/// A line about features, as a JSON string with its quotation marks. It consists only of texts of this program, none of which
-/// contains a character that JSON has to escape.
-struct Line(String);
-
-impl Line {
-    fn new<'a>(parts: impl IntoIterator<Item = &'a str>) -> Line {
-        let mut line = String::with_capacity(128); // more than most lines have
-        line.push('"');
-        line.extend(parts);
-        line.push('"');
-        debug_assert!(serde_json::from_str::<String>(&line).is_ok_and(|text| text.len() + 2 == line.len()), "{line}");
-        Line(line)
-    }
-}
-
-impl fmt::Display for Line {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.0.trim_matches('"'))
-    }
-}
-
-impl Serialize for Line {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        Raw(&self.0).serialize(serializer)
-    }
 }
 
 /// An excerpt of the text for a line of prose, shortened and without line feeds.
@@ -413,56 +385,26 @@ impl fmt::Display for Shown<'_> {
 
 // Numbers
 
-/// A number of tenths, serialised with one decimal.
-struct Tenths(i32);
-
-impl fmt::Display for Tenths {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let sign = if self.0 < 0 { "-" } else { "" };
-        write!(f, "{sign}{}.{}", self.0.abs() / 10, self.0.abs() % 10)
-    }
+/// Percent, from tenths of a percent.
+fn percent(tenths: i32) -> f64 {
+    f64::from(tenths) / 10.0
 }
 
-impl Serialize for Tenths {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        match points_as_text(self.0) {
-            Some(text) => Raw(text).serialize(serializer), // several times faster than a float
-            None => serializer.serialize_f64(f64::from(self.0) / 10.0),
-        }
-    }
+/// A number with at most three decimals.
+fn thousandths(number: f64) -> f64 {
+    (number * 1000.0).round() / 1000.0
 }
 
-/// The laws' scores and the overall score, in tenths.
-struct Scores([i32; 5], i32);
+/// The laws' scores and the overall score, in percent.
+struct Scores([f64; 5], f64);
 
 impl Serialize for Scores {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut map = serializer.serialize_map(Some(6))?;
         for (row, points) in LAWS.iter().zip(self.0) {
-            map.serialize_entry(row.field, &Tenths(points))?;
+            map.serialize_entry(row.field, &points)?;
         }
-        map.serialize_entry("overall_compliance", &Tenths(self.1))?;
+        map.serialize_entry("overall_compliance", &self.1)?;
         map.end()
-    }
-}
-
-/// A number, serialised with at most three decimals.
-struct Thousandths(f64);
-
-impl Thousandths {
-    fn rounded(&self) -> f64 {
-        (self.0 * 1000.0).round() / 1000.0
-    }
-}
-
-impl Serialize for Thousandths {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_f64(self.rounded())
-    }
-}
-
-impl fmt::Display for Thousandths {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:.3}", self.rounded())
     }
 }

@@ -18,15 +18,7 @@ use ken_types::{Engine, json};
 use ken_wire::blocking::Client;
 use serde_json::Value;
 
-use crate::sources::Source;
-
-/// How a text was compared with its sources.
-pub(crate) struct Compared {
-    pub(crate) support: Option<Support>,
-    /// Why not all of the text could be compared.
-    pub(crate) missing: Option<&'static str>,
-    pub(crate) review: Option<Review>,
-}
+use crate::sources::{Compared, Source};
 
 /// What the judge said, and what it took.
 pub(crate) struct Review {
@@ -35,15 +27,6 @@ pub(crate) struct Review {
     /// The score of the text without the judge.
     pub(crate) lexical_score: f64,
     pub(crate) time: Duration,
-}
-
-impl From<Result<Option<Support>, &'static str>> for Compared {
-    fn from(compared: Result<Option<Support>, &'static str>) -> Compared {
-        match compared {
-            Ok(support) => Compared { support, missing: None, review: None },
-            Err(missing) => Compared { support: None, missing: Some(missing), review: None },
-        }
-    }
 }
 
 /// A model that judges sentences.
@@ -66,14 +49,15 @@ impl Reviewer {
 
     /// Asks the model about each sentence, and applies its verdicts. Fails if the model is not configured. After any other
     /// failure, the lexical comparison stays.
-    pub(crate) fn review(&self, text: &str, sources: &[Source], compared: Compared) -> Result<Compared, Error> {
+    pub(crate) fn review(&self, text: &str, sources: &[Source], compared: &mut Compared) -> Result<Review, Error> {
         let texts: Vec<&str> = sources.iter().map(Source::text).collect();
         let is_lexical = compared.support.is_some();
         // The rules for words cannot compare these languages, but they find the passages.
-        let mut support = compared.support.unwrap_or_else(|| without_scores(ken_support::support(text, &texts)));
+        let without_scores = || without_scores(ken_support::support(text, &texts));
+        let support = compared.support.get_or_insert_with(without_scores);
         let lexical_score = support.score;
         let started = Instant::now();
-        let mut judging = Judging::new(text, &texts, &support, Fence::fresh()?);
+        let mut judging = Judging::new(text, &texts, support, Fence::fresh()?);
         while let Some(request) = judging.next_request() {
             let answer = self.ask(&request, started);
             match answer {
@@ -84,14 +68,10 @@ impl Reviewer {
             }
         }
         let judged = judging.end();
-        judged.apply(&mut support);
+        judged.apply(support);
         let is_complete = is_lexical || judged.count() == support.sentences.len();
-        let time = started.elapsed();
-        Ok(Compared {
-            missing: compared.missing.filter(|_| !is_complete),
-            support: Some(support),
-            review: Some(Review { model: self.model.clone(), judged, lexical_score, time }),
-        })
+        compared.missing = compared.missing.filter(|_| !is_complete);
+        Ok(Review { model: self.model.clone(), judged, lexical_score, time: started.elapsed() })
     }
 
     fn ask(&self, request: &Generate, started: Instant) -> Result<(String, Usage), Error> {

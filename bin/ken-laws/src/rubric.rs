@@ -105,12 +105,6 @@ pub(crate) struct Feature {
     pub(crate) remedy: &'static str,
 }
 
-/// Points as text, from their tenths; none beyond 100 percent.
-pub(crate) fn points_as_text(tenths: i32) -> Option<&'static str> {
-    let first = usize::try_from(tenths.checked_add(1000)?).ok()?.checked_mul(6)?;
-    POINTS.get(first..first + 6).map(str::trim_start)
-}
-
 /// A set of features, one bit each.
 pub(crate) type Set = u64;
 
@@ -134,8 +128,6 @@ mod tests {
     use super::*;
 
     const PAGE: &str = include_str!("../../../man/man7/ken-laws.7");
-    const PHRASES: &str = include_str!("../../../share/laws/phrases.txt");
-    const CLASSES: &str = include_str!("../../../share/laws/classes.txt");
 
     /// The page without line breaks, because a phrase can extend over two lines.
     fn page() -> String {
@@ -162,68 +154,6 @@ mod tests {
             assert!(page.contains(&row), "ken-laws(7) lacks {row}");
         }
         assert_eq!(page.matches(".It Sy ").count(), FEATURES.len(), "ken-laws(7) has other features");
-    }
-
-    /// The page's lists of phrases and of word classes are generated from the files.
-    #[test]
-    fn the_page_has_the_lists_of_the_files() {
-        let page = with_list(PAGE, ".Sh PHRASES\n", &phrases());
-        let page = with_list(&page, ".Sh WORD CLASSES\n", &classes());
-        if std::env::var_os("KEN_WRITE_MANUAL").is_some() {
-            let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../man/man7/ken-laws.7");
-            return std::fs::write(path, page).unwrap();
-        }
-        let remedy = "KEN_WRITE_MANUAL=1 cargo test -p ken-laws the_page writes them";
-        assert!(page == PAGE, "ken-laws(7) has other lists; {remedy}");
-    }
-
-    /// Returns the page with the list of a section replaced.
-    fn with_list(page: &str, section: &str, list: &str) -> String {
-        let (before, rest) = page.split_once(section).unwrap();
-        let (text, rest) = rest.split_once(".Bl -tag -width Ds\n").unwrap();
-        let (_, after) = rest.split_once(".El\n").unwrap();
-        [before, section, text, ".Bl -tag -width Ds\n", list, ".El\n", after].concat()
-    }
-
-    /// The phrases of each feature.
-    fn phrases() -> String {
-        let list = |feature: &Feature| {
-            let start = format!("{} {} ", feature.law.number(), feature.kind);
-            let phrases: Vec<&str> = PHRASES.lines().filter_map(|line| line.strip_prefix(&start)).collect();
-            let item = || format!(".It Ic {}\n{}\n", feature.kind, filled(&(phrases.join("; ") + ".")));
-            if phrases.is_empty() { String::new() } else { item() }
-        };
-        FEATURES.iter().map(list).collect()
-    }
-
-    /// The words of each class that occurs in a phrase.
-    fn classes() -> String {
-        let classes = CLASSES.lines().filter_map(|line| line.split_once(' '));
-        classes
-            .filter(|(name, _)| PHRASES.contains(&format!("{{{name}}}")))
-            .map(|(name, words)| format!(".It Va {name}\n{}\n", filled(&format!("{words}."))))
-            .collect()
-    }
-
-    /// The text in lines of at most 78 bytes.
-    fn filled(text: &str) -> String {
-        let mut lines: Vec<String> = Vec::new();
-        for word in text.split_whitespace() {
-            match lines.last_mut().filter(|line| line.len() + 1 + word.len() <= 78) {
-                Some(line) => *line += &format!(" {word}"),
-                None => lines.push(word.to_owned()),
-            }
-        }
-        lines.join("\n")
-    }
-
-    #[test]
-    fn points_are_written_as_floats_are() {
-        for tenths in -1000..=1000 {
-            let float = serde_json::to_string(&(f64::from(tenths) / 10.0)).unwrap();
-            assert_eq!(points_as_text(tenths), Some(float.as_str()));
-        }
-        assert!([-1001, 1001, i32::MIN, i32::MAX].iter().all(|tenths| points_as_text(*tenths).is_none()));
     }
 
     #[test]

@@ -4,6 +4,7 @@ use crate::judge::Judgement;
 use crate::rubric::{
     Bar, CONTRADICTED, Effect, FEATURES, Feature, LAWS, LINKED, Law, REASONED, UNSUPPORTED, violations_of,
 };
+use crate::sources::Compared;
 
 /// The verdict, from the worst to the best.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -43,7 +44,7 @@ pub(crate) struct Score {
 }
 
 impl Score {
-    pub(crate) fn new(judgement: &Judgement, support: Comparison, bar: &Bar) -> Score {
+    pub(crate) fn new(judgement: &Judgement, compared: &Compared, is_required: bool, bar: &Bar) -> Score {
         let tallies = tally(judgement);
         let mut laws = LAWS.each_ref().map(|row| row.base);
         for tally in &tallies {
@@ -55,7 +56,7 @@ impl Score {
         let weighted: i32 = laws.iter().zip(&LAWS).map(|(score, row)| score * row.share).sum();
         let overall = (weighted + 50) / 100;
         Score {
-            status: match most(judgement, support) {
+            status: match most(judgement, compared, is_required) {
                 // What cannot be read has no points that mean anything.
                 Status::Conditional if judgement.unread.is_some() => Status::Conditional,
                 most => status(overall, &laws, bar).min(most),
@@ -67,31 +68,15 @@ impl Score {
     }
 }
 
-/// How a text was compared with its sources.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Comparison {
-    /// Whether it could be compared with all sources that were given.
-    pub(crate) is_done: bool,
-    /// Whether the caller demands that every sentence is supported.
-    pub(crate) is_required: bool,
-    /// Whether a source is about the same thing as a sentence, and it is not known whether it says the same.
-    pub(crate) leaves_open: bool,
-}
-
 /// The best status that a text can have, whatever its points.
-fn most(judgement: &Judgement, support: Comparison) -> Status {
+fn most(judgement: &Judgement, compared: &Compared, is_required: bool) -> Status {
     let contradicted = judgement.sentences_with(CONTRADICTED);
     let claims = judgement.counts.iter().filter(|counts| **counts).count();
     let unsupported = judgement.sentences_with(UNSUPPORTED);
-    let is_supported = support.is_done && !support.leaves_open && contradicted == 0 && unsupported == 0;
-    if 3 * contradicted >= claims.max(1) || (support.is_required && !is_supported) {
+    let is_supported = contradicted + unsupported == 0 && !compared.leaves_open() && compared.missing.is_none();
+    if 3 * contradicted >= claims.max(1) || is_required && !is_supported {
         Status::Fail
-    } else if contradicted + unsupported > 0
-        || support.leaves_open
-        || judgement.unread.is_some()
-        || judgement.rests_on_citations
-        || !support.is_done
-    {
+    } else if !is_supported || judgement.unread.is_some() || judgement.rests_on_citations {
         Status::Conditional
     } else {
         Status::Pass

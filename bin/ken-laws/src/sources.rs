@@ -1,11 +1,11 @@
 //! The sources that a text is compared with.
 
 use std::fs::File;
-use std::io::{ErrorKind, Read};
+use std::io::Read;
 use std::path::Path;
 
 use ken_support::{Kind, Support};
-use ken_tool::{Code, Error, MAX_DEPTH, MAX_INPUT};
+use ken_tool::{Error, MAX_DEPTH, MAX_INPUT};
 use serde_json::Value;
 
 use crate::judge::is_english;
@@ -27,7 +27,7 @@ impl Source {
 const SAMPLE: usize = 16 * 1024;
 
 /// Why support that is required could not be judged without a source.
-pub(crate) const MISSING: &str =
+const MISSING: &str =
     "not judged: support is required, but there is no source; give one with --sources or the field sources";
 
 const FOREIGN: &str = "not judged: support by sources needs an English text and English sources";
@@ -73,16 +73,9 @@ pub(crate) fn read_file(path: &Path) -> Result<Vec<Source>, Error> {
     let mut bytes = Vec::new();
     let opened = File::open(path);
     let bytes_read = opened.and_then(|file| file.take(MAX_INPUT as u64 + 1).read_to_end(&mut bytes));
-    bytes_read.map_err(|error| {
-        let code = match error.kind() {
-            ErrorKind::NotFound => Code::NotFound,
-            ErrorKind::PermissionDenied => Code::Forbidden,
-            _ => Code::Invalid,
-        };
-        Error::new(code, format!("cannot read {shown}: {error}")).at(FLAG)
-    })?;
+    bytes_read.map_err(|error| ken_tool::unreadable(path, &error).at(FLAG))?;
     if bytes.len() > MAX_INPUT {
-        return Err(Error::new(Code::TooLarge, format!("{shown} is larger than {MAX_INPUT} bytes")).at(FLAG));
+        return Err(Error::too_large(format!("{shown} is larger than {MAX_INPUT} bytes")).at(FLAG));
     }
     let text = String::from_utf8(bytes).map_err(|error| {
         let byte = error.utf8_error().valid_up_to();
@@ -106,22 +99,32 @@ fn check(sources: Vec<Source>, at: &str) -> Result<Vec<Source>, Error> {
     Ok(sources)
 }
 
-/// Whether a source is about the same thing as a sentence, and it is not known whether it says the same.
-pub(crate) fn leaves_open(support: &Support) -> bool {
-    let mut findings = support.sentences.iter().flat_map(|sentence| &sentence.findings);
-    findings.any(|finding| finding.kind == Kind::Uncarried)
+/// How a text was compared with its sources.
+pub(crate) struct Compared {
+    pub(crate) support: Option<Support>,
+    /// Why not all of the text could be compared.
+    pub(crate) missing: Option<&'static str>,
 }
 
-/// How well the sources support the text. The error says why they cannot be compared.
-pub(crate) fn support(text: &str, sources: &[Source]) -> Result<Option<Support>, &'static str> {
+impl Compared {
+    /// Whether a source is about the same thing as a sentence, and it is not known whether it says the same.
+    pub(crate) fn leaves_open(&self) -> bool {
+        let mut findings = self.support.iter().flat_map(|support| &support.sentences).flat_map(|each| &each.findings);
+        findings.any(|finding| finding.kind == Kind::Uncarried)
+    }
+}
+
+/// Compares the text with the sources, one of which must be given if support is required.
+pub(crate) fn compare(text: &str, sources: &[Source], is_required: bool) -> Compared {
     if sources.is_empty() {
-        return Ok(None);
+        return Compared { support: None, missing: is_required.then_some(MISSING) };
     }
     let texts: Vec<&str> = sources.iter().map(|source| source.text.as_str()).collect();
     let readable = |text: &&str| is_english(ken_text::head(text, SAMPLE));
     let comparable = |text: &&str| ken_support::has_records(text) || readable(text);
-    if !texts.iter().any(comparable) || !readable(&text) {
-        return Err(FOREIGN);
+    if texts.iter().any(comparable) && readable(&text) {
+        Compared { support: Some(ken_support::support(text, &texts)), missing: None }
+    } else {
+        Compared { support: None, missing: Some(FOREIGN) }
     }
-    Ok(Some(ken_support::support(text, &texts)))
 }

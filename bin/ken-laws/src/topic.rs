@@ -168,13 +168,18 @@ mod tests {
     }
 
     #[test]
-    fn sentences_of_one_subject_are_alike_and_those_of_several_are_not() {
-        let bread = "Yeast makes the dough rise. Flour and water are mixed first. The loaf is baked in a hot oven. \
-            Gluten holds the gas of the yeast. Rye bread is heavier than wheat bread. A sour dough needs no yeast.";
-        let mixture = "Yeast makes the dough rise. The goalkeeper saved two penalties. Our lawyer appealed the verdict. \
-            Glaciers shrink in summer. The violinist tuned her instrument. Two banks raised their interest rates.";
-        assert!((0..6).all(|at| topics(bread).is_alike(at) == Some(true) && !topics(bread).is_mixed(at)));
-        assert!((0..6).any(|at| topics(mixture).is_mixed(at)));
+    fn the_page_has_the_limits() {
+        let page = include_str!("../../../man/man7/ken-laws.7");
+        for limits in [
+            format!(
+                "From a likeness of {ALIKE:.2} on, a sentence takes up the subject, and from {CLOSE:.2} on it is not off topic."
+            ),
+            format!("Below {APART:.2} it takes up nothing."),
+            format!("the mean likeness of its sentences is below {MIXED:.2} and six or more can be compared"),
+        ] {
+            assert!(page.contains(&limits.replace("0.", ".").replace("-", "\\-")), "ken-laws(7) lacks {limits}");
+        }
+        assert_eq!((FEWEST, FEWEST_MIXED), (3, 6), "ken-laws(7) says three and six");
     }
 
     #[test]

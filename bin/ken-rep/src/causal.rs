@@ -313,9 +313,9 @@ impl<'e> History<'e> {
     /// Returns whether the effect follows each occurrence of the cause before the cause occurs again.
     fn always_follows(&self, cause: usize, effect: usize) -> bool {
         let order = |kind: usize| {
-            let mut times: Vec<f64> = Vec::new();
-            let first = self.occurrences(kind).first().and_then(|event| event.time);
-            times.extend(self.occurrences(kind).iter().filter_map(|event| event.time?.after(zero(first?))));
+            let times = || self.occurrences(kind).iter().map(|event| event.time);
+            let zero = times().next().flatten().map(Moment::zero);
+            let mut times: Vec<f64> = times().filter_map(|time| time?.after(zero?)).collect();
             times.sort_by(f64::total_cmp);
             times
         };
@@ -354,15 +354,6 @@ impl<'e> History<'e> {
 
     fn names(&self, kinds: &[usize]) -> String {
         kinds.iter().map(|&kind| format!("\"{}\"", self.text(kind))).collect::<Vec<_>>().join(" and ")
-    }
-}
-
-/// Returns the zero of the scale to which a time belongs.
-fn zero(moment: Moment) -> Moment {
-    match moment {
-        Moment::Number(_) => Moment::Number(0.0),
-        Moment::Clock(_) => Moment::Clock(0.0),
-        Moment::Date(_) => Moment::Date(0.0),
     }
 }
 

@@ -40,7 +40,7 @@ impl<'c, 'a> Chain<'c, 'a> {
         let rule = digits.format(step.rule);
         let premises = self.closure.premises(step);
         to.push_str("{\"type\":\"");
-        to.push_str(name(step.inference));
+        to.push_str(step.inference.name());
         to.push_str("\",\"rule\":");
         to.push_str(rule);
         to.push_str(",\"premises\":[");
@@ -137,14 +137,6 @@ impl Texts for Chain<'_, '_> {
             });
             text(&explanation)
         })
-    }
-}
-
-fn name(inference: Inference) -> &'static str {
-    match inference {
-        Inference::Axiom => "axiom",
-        Inference::ModusPonens => "modus_ponens",
-        Inference::ModusTollens => "modus_tollens",
     }
 }
 

@@ -173,42 +173,31 @@ impl Term {
     }
 }
 
-/// All content words of the observations.
-struct Terms {
-    /// The terms, by their singular form and whether they are negated.
-    terms: BTreeMap<(String, bool), Term>,
-}
-
-impl Terms {
-    fn of(texts: &[&str]) -> Terms {
-        let mut terms: BTreeMap<(String, bool), Term> = BTreeMap::new();
-        let mut order = 0;
-        for (place, text) in texts.iter().enumerate() {
-            let words: Vec<Word<'_>> = words(text).collect();
-            let negated = clause::negated(text, &words);
-            for (word, is_denied) in words.iter().zip(negated).filter(|(word, _)| is_content(word.text)) {
-                let shown = ken_text::fold(word.text).into_owned();
-                let term = terms.entry((singular(&shown), is_denied)).or_insert_with(|| Term {
-                    word: shown,
-                    is_denied,
-                    order,
-                    places: BTreeSet::new(),
-                });
-                term.places.insert(place);
-                order += 1;
-            }
+/// Returns the terms that occur in at least half of the observations, and in at least two. The best supported come first,
+/// and equally supported ones in the order in which they occur.
+fn shared_terms(texts: &[&str]) -> Vec<Term> {
+    // By their singular form and whether they are negated.
+    let mut terms: BTreeMap<(String, bool), Term> = BTreeMap::new();
+    let mut order = 0;
+    for (place, text) in texts.iter().enumerate() {
+        let words: Vec<Word<'_>> = words(text).collect();
+        let negated = clause::negated(text, &words);
+        for (word, is_denied) in words.iter().zip(negated).filter(|(word, _)| is_content(word.text)) {
+            let shown = ken_text::fold(word.text).into_owned();
+            let term = terms.entry((singular(&shown), is_denied)).or_insert_with(|| Term {
+                word: shown,
+                is_denied,
+                order,
+                places: BTreeSet::new(),
+            });
+            term.places.insert(place);
+            order += 1;
         }
-        Terms { terms }
     }
-
-    /// Returns the terms that occur in at least half of the observations, and in at least two. The best supported come
-    /// first, and equally supported ones in the order in which they occur.
-    fn shared(self, total: usize) -> Vec<Term> {
-        let is_shared = |term: &Term| term.places.len() >= 2 && term.places.len() * 2 >= total;
-        let mut shared: Vec<Term> = self.terms.into_values().filter(is_shared).collect();
-        shared.sort_by_key(|term| (usize::MAX - term.places.len(), term.order));
-        shared
-    }
+    let is_shared = |term: &Term| term.places.len() >= 2 && term.places.len() * 2 >= texts.len();
+    let mut shared: Vec<Term> = terms.into_values().filter(is_shared).collect();
+    shared.sort_by_key(|term| (usize::MAX - term.places.len(), term.order));
+    shared
 }
 
 /// Returns whether a word is a content word: it is no stop word, negator, number or single letter.
@@ -230,7 +219,7 @@ fn singular(word: &str) -> String {
 
 fn generalise<'t>(texts: &[&'t str]) -> Vec<Generalisation<'t>> {
     let all: Vec<usize> = (0..texts.len()).collect();
-    let shared = Terms::of(texts).shared(texts.len());
+    let shared = shared_terms(texts);
     let one = |term: &Term| Generalisation::of(term.text(), None, term.places.iter().copied().collect(), &all, texts);
     let mut found: Vec<Generalisation<'t>> = shared.iter().map(one).collect();
     let paired: Vec<&Term> = shared.iter().take(MAX_PAIRED_TERMS).collect();

@@ -2,15 +2,21 @@
 
 use serde_json::Value;
 
-/// A time on one of three scales. Only times on the same scale can be compared.
+/// A time. Only times on the same scale can be compared.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) enum Moment {
+pub(crate) struct Moment {
+    scale: Scale,
+    number: f64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Scale {
     /// A number without a known unit.
-    Number(f64),
+    Number,
     /// Seconds since midnight.
-    Clock(f64),
+    Clock,
     /// Seconds since 1970-01-01T00:00:00Z.
-    Date(f64),
+    Date,
 }
 
 impl Moment {
@@ -18,7 +24,7 @@ impl Moment {
     /// UTC.
     pub(crate) fn of(value: &Value) -> Option<Moment> {
         match value {
-            Value::Number(number) => number.as_f64().map(Moment::Number),
+            Value::Number(number) => number.as_f64().map(|number| Moment { scale: Scale::Number, number }),
             Value::String(text) => Moment::read(text.trim()),
             _ => None,
         }
@@ -26,37 +32,34 @@ impl Moment {
 
     fn read(text: &str) -> Option<Moment> {
         if let Ok(number) = text.parse::<f64>() {
-            return number.is_finite().then_some(Moment::Number(number));
+            return number.is_finite().then_some(Moment { scale: Scale::Number, number });
         }
-        if let Some(seconds) = clock(text) {
-            return Some(Moment::Clock(seconds));
+        if let Some(number) = clock(text) {
+            return Some(Moment { scale: Scale::Clock, number });
         }
         let (date, rest) = (text.get(..10)?, text.get(10..)?);
         let start = days(date)? * 86_400.0;
         if rest.is_empty() {
-            return Some(Moment::Date(start));
+            return Some(Moment { scale: Scale::Date, number: start });
         }
         let time = rest.strip_prefix(['T', 't', ' '])?;
         let (time, offset) = zone(time)?;
-        Some(Moment::Date(start + clock(time)? - offset))
+        Some(Moment { scale: Scale::Date, number: start + clock(time)? - offset })
     }
 
     /// Returns the time from `earlier` to this moment; `None` if the scales differ.
     pub(crate) fn after(self, earlier: Moment) -> Option<f64> {
-        match (self, earlier) {
-            (Moment::Number(late), Moment::Number(early))
-            | (Moment::Clock(late), Moment::Clock(early))
-            | (Moment::Date(late), Moment::Date(early)) => Some(late - early),
-            _ => None,
-        }
+        (self.scale == earlier.scale).then(|| self.number - earlier.number)
+    }
+
+    /// Returns the zero of its scale.
+    pub(crate) fn zero(self) -> Moment {
+        Moment { number: 0.0, ..self }
     }
 
     /// Returns the unit of [`Moment::after`], as it is shown to users.
     pub(crate) fn unit(self) -> &'static str {
-        match self {
-            Moment::Number(_) => "",
-            Moment::Clock(_) | Moment::Date(_) => " s",
-        }
+        if self.scale == Scale::Number { "" } else { " s" }
     }
 }
 
@@ -114,14 +117,15 @@ mod tests {
     #[test]
     fn times_are_read_on_their_scale() {
         let read = |text: &str| Moment::read(text);
-        assert_eq!(read("3.5"), Some(Moment::Number(3.5)));
-        assert_eq!(read("10:05"), Some(Moment::Clock(36_300.0)));
-        assert_eq!(read("1970-01-02"), Some(Moment::Date(86_400.0)));
+        let known = |scale, number| Some(Moment { scale, number });
+        assert_eq!(read("3.5"), known(Scale::Number, 3.5));
+        assert_eq!(read("10:05"), known(Scale::Clock, 36_300.0));
+        assert_eq!(read("1970-01-02"), known(Scale::Date, 86_400.0));
         assert_eq!(read("2026-11-20T10:00:00Z"), read("2026-11-20T11:00:00+01:00"));
-        assert_eq!(read("2000-03-01"), Some(Moment::Date(951_868_800.0)));
+        assert_eq!(read("2000-03-01"), known(Scale::Date, 951_868_800.0));
         for bad in ["soon", "25:00", "2026-13-01", "2026-02-29", "2026-04-31", "2026-1", "", "NaN"] {
             assert_eq!(read(bad), None, "{bad}");
         }
-        assert_eq!(Moment::Number(1.0).after(Moment::Clock(0.0)), None);
+        assert_eq!(read("1").unwrap().after(read("00:00").unwrap()), None);
     }
 }

@@ -2,7 +2,8 @@
 
 use std::path::Path;
 
-use ken_types::{Code, Error};
+use ken_tool::unreadable;
+use ken_types::Error;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
@@ -176,16 +177,6 @@ pub fn read_json<T: DeserializeOwned>(path: &Path) -> Result<T, Error> {
 /// Reads a whole file. Errors name it.
 pub fn read_file(path: &Path) -> Result<Vec<u8>, Error> {
     std::fs::read(path).map_err(|error| unreadable(path, &error))
-}
-
-/// An I/O error with the name of the file.
-pub fn unreadable(path: &Path, error: &std::io::Error) -> Error {
-    let code = match error.kind() {
-        std::io::ErrorKind::NotFound => Code::NotFound,
-        std::io::ErrorKind::PermissionDenied => Code::Forbidden,
-        _ => Code::Invalid,
-    };
-    Error::new(code, format!("cannot read {}: {error}", path.display()))
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@
 
 use std::path::Path;
 
-use candle_core::{D, Device, Tensor};
+use candle_core::{Device, Tensor};
 use ken_types::{Code, Error};
 use safetensors::Dtype;
 use serde::Deserialize;
@@ -12,7 +12,8 @@ use tokenizers::{Tokenizer, TruncationParams};
 
 use crate::config::{read_file, read_json};
 use crate::load::check_folder;
-use crate::weights::Weights;
+use crate::plain::{Linear, Norm, softmax};
+use crate::weights::{Slice, Weights};
 
 /// The minimum number of tokens of a text: one token, and the special tokens at both ends.
 const MIN_TOKENS: usize = 3;
@@ -48,7 +49,7 @@ struct Config {
     type_vocab_size: usize,
     vocab_size: usize,
     hidden_act: String,
-    layer_norm_eps: f64,
+    layer_norm_eps: f32,
     #[serde(default = "absolute")]
     position_embedding_type: String,
 }
@@ -82,18 +83,6 @@ struct Block {
     inner: Linear,
     outer: Linear,
     norm_2: Norm,
-}
-
-struct Linear {
-    /// The transposed weights, `[inputs, outputs]`.
-    weight: Tensor,
-    bias: Tensor,
-}
-
-struct Norm {
-    scale: Tensor,
-    shift: Tensor,
-    epsilon: f64,
 }
 
 impl Embedder {
@@ -223,13 +212,14 @@ struct Load<'a> {
 }
 
 impl Load<'_> {
-    fn tensor(&self, name: &str, shape: &[usize]) -> Result<Tensor, Error> {
-        let slice = self.weights.tensor(&format!("{}{name}", self.prefix), Dtype::F32, shape)?;
-        Tensor::from_vec(slice.to_vec(), shape, &Device::Cpu).map_err(computing)
+    fn floats(&self, name: &str, shape: &[usize]) -> Result<Slice, Error> {
+        self.weights.tensor(&format!("{}{name}", self.prefix), Dtype::F32, shape)
     }
 
     fn table(&self, name: &str, rows: usize) -> Result<Tensor, Error> {
-        self.tensor(&format!("{name}.weight"), &[rows, self.config.hidden_size])
+        let shape = [rows, self.config.hidden_size];
+        let table = self.floats(&format!("{name}.weight"), &shape)?;
+        Tensor::from_vec(table.to_vec(), &shape, &Device::Cpu).map_err(computing)
     }
 
     fn positions(&self) -> Result<Tensor, Error> {
@@ -240,14 +230,15 @@ impl Load<'_> {
     }
 
     fn norm(&self, name: &str) -> Result<Norm, Error> {
-        let part = |part: &str| self.tensor(&format!("{name}.{part}"), &[self.config.hidden_size]);
-        Ok(Norm { scale: part("weight")?, shift: part("bias")?, epsilon: self.config.layer_norm_eps })
+        let part = |part: &str| self.floats(&format!("{name}.{part}"), &[self.config.hidden_size]);
+        let (scale, shift) = (part("weight")?, part("bias")?);
+        Norm::new(&scale, &shift, self.config.layer_norm_eps, &Device::Cpu).map_err(computing)
     }
 
     fn linear(&self, name: &str, inputs: usize, outputs: usize) -> Result<Linear, Error> {
-        let weight = self.tensor(&format!("{name}.weight"), &[outputs, inputs])?;
-        let weight = weight.t().and_then(|weight| weight.contiguous());
-        Ok(Linear { weight: weight.map_err(computing)?, bias: self.tensor(&format!("{name}.bias"), &[outputs])? })
+        let weight = self.floats(&format!("{name}.weight"), &[outputs, inputs])?;
+        let bias = self.floats(&format!("{name}.bias"), &[outputs])?;
+        Linear::transposed(&weight, &bias, (outputs, inputs), &Device::Cpu).map_err(computing)
     }
 
     fn block(&self, layer: usize) -> Result<Block, Error> {
@@ -263,20 +254,6 @@ impl Load<'_> {
             outer: self.linear(&name("output.dense"), inner, width)?,
             norm_2: self.norm(&name("output.LayerNorm"))?,
         })
-    }
-}
-
-impl Linear {
-    fn apply(&self, x: &Tensor) -> candle_core::Result<Tensor> {
-        x.matmul(&self.weight)?.broadcast_add(&self.bias)
-    }
-}
-
-impl Norm {
-    fn apply(&self, x: &Tensor) -> candle_core::Result<Tensor> {
-        let x = x.broadcast_sub(&x.mean_keepdim(D::Minus1)?)?;
-        let deviation = (x.sqr()?.mean_keepdim(D::Minus1)? + self.epsilon)?.sqrt()?;
-        x.broadcast_div(&deviation)?.broadcast_mul(&self.scale)?.broadcast_add(&self.shift)
     }
 }
 
@@ -297,10 +274,4 @@ impl Block {
         let thought = self.outer.apply(&self.inner.apply(&x)?.gelu_erf()?)?;
         self.norm_2.apply(&(thought + x)?)
     }
-}
-
-/// Softmax over the last dimension.
-fn softmax(scores: &Tensor) -> candle_core::Result<Tensor> {
-    let weights = scores.broadcast_sub(&scores.max_keepdim(D::Minus1)?)?.exp()?;
-    weights.broadcast_div(&weights.sum_keepdim(D::Minus1)?)
 }

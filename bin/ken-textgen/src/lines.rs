@@ -25,15 +25,13 @@ pub(crate) fn answer(cli: &Cli, opened: Opened, output: &mut Output) -> Result<(
     }
     let flags = parameters::from_flags(cli, &opened.generation)?;
     let input = input(cli)?;
-    let measure = opened.measures_threads();
-    let (generator, encoder) = opened.keep_encoder();
     let mut batch = Batch {
-        generator,
-        encoder,
+        generator: opened.generator,
+        encoder: opened.encoder,
         flags,
         stream: cli.stream,
         max: usize::from(cli.batch),
-        measure,
+        measure: opened.measure,
         slots: VecDeque::new(),
         lines: 0,
     };
@@ -170,7 +168,7 @@ type Input = Box<dyn BufRead + Send>;
 pub(crate) fn input(cli: &Cli) -> Result<Input, Error> {
     match &cli.prompt_file {
         Some(path) if path.as_os_str() != "-" => {
-            let file = std::fs::File::open(path).map_err(|error| ken_textgen::config::unreadable(path, &error))?;
+            let file = std::fs::File::open(path).map_err(|error| ken_tool::unreadable(path, &error))?;
             Ok(Box::new(std::io::BufReader::new(file)))
         }
         _ => Ok(Box::new(std::io::BufReader::new(std::io::stdin()))),

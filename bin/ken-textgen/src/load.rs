@@ -29,8 +29,9 @@ pub struct Plan {
 pub struct Opened {
     pub generation: Generation,
     pub encoder: Encoder,
-    generator: Generator,
-    measure: bool,
+    pub generator: Generator,
+    /// Whether the number of threads will be determined by measurement.
+    pub measure: bool,
 }
 
 impl Plan {
@@ -83,15 +84,6 @@ impl Plan {
 }
 
 impl Opened {
-    pub fn model(&self) -> &Model {
-        &self.generator.model
-    }
-
-    /// Returns the generator and the encoder, for further prompts.
-    pub fn keep_encoder(self) -> (Generator, Encoder) {
-        (self.generator, self.encoder)
-    }
-
     /// Returns the generator and leaks the encoder: freeing its 150 000 words takes longer than a token, and the process ends
     /// soon.
     pub fn forget_encoder(self) -> Generator {
@@ -106,15 +98,10 @@ impl Opened {
         self.generator.model.prefetch();
         self.generator
     }
-
-    /// Whether the number of threads will be determined by measurement.
-    pub fn measures_threads(&self) -> bool {
-        self.measure
-    }
 }
 
 pub(crate) fn check_folder(folder: &Path) -> Result<(), Error> {
-    let about = std::fs::metadata(folder).map_err(|error| crate::config::unreadable(folder, &error))?;
+    let about = std::fs::metadata(folder).map_err(|error| ken_tool::unreadable(folder, &error))?;
     if !about.is_dir() {
         let fault = format!("{} is not a directory", folder.display());
         return Err(Error::invalid("--model-dir", fault)

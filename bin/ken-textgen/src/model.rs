@@ -20,7 +20,7 @@ use crate::weights::{Slice, Weights};
 pub struct Model {
     pub config: Config,
     engine: Arc<Engine>,
-    words: WordEmbeddings,
+    words: Matrix,
     positions: Slice,
     blocks: Vec<Block>,
     last_norm: LayerNorm,
@@ -39,17 +39,11 @@ struct Block {
     outer: Product,
 }
 
-/// The form in which the word embeddings are stored.
-enum WordEmbeddings {
-    Floats(Slice),
-    Bytes { weights: Slice, scales: Slice },
-}
-
 impl Model {
     /// A model over the published f32 weights, or over the int8 file that `sidecar` has made from them.
     pub fn new(config: Config, weights: Weights, engine: &Arc<Engine>) -> Result<Model, Error> {
         let load = Load { config: &config, engine, weights: &weights, prefix: prefix(&weights) };
-        let words = load.words()?;
+        let words = load.rows("wte.weight")?;
         let positions = load.floats("wpe.weight", &[config.n_positions, config.n_embd])?;
         let blocks = (0..config.n_layer).map(|layer| load.block(layer)).collect::<Result<_, _>>()?;
         let last_norm = load.norm("ln_f")?;
@@ -78,7 +72,7 @@ impl Model {
 
     /// The model with candle's own operations.
     pub fn plain(&self, device: &Device) -> candle_core::Result<Plain> {
-        let (WordEmbeddings::Floats(words), Matrix::Rows(head)) = (&self.words, &self.head.matrix) else {
+        let (Matrix::Rows(words), Matrix::Rows(head)) = (&self.words, &self.head.matrix) else {
             candle_core::bail!("int8 weights are for the processor; set PYTORCH_FORCE_CPU=1 or leave out --int8")
         };
         let blocks = self.blocks.iter().map(|block| block.plain(device)).collect::<Result<_, _>>()?;
@@ -204,7 +198,7 @@ impl Model {
             let positions = self.positions.floats().chunks_exact(width).skip(next.cache.len());
             for (token, position) in next.tokens.iter().zip(positions) {
                 let start = rows.len();
-                self.words.append(*token as usize, width, &mut rows);
+                append_row(&self.words, *token as usize, width, &mut rows);
                 let word = rows[start..].iter_mut().zip(position);
                 word.for_each(|(word, position)| *word += f32::from_le_bytes(*position));
             }
@@ -227,21 +221,20 @@ impl Block {
     }
 }
 
-impl WordEmbeddings {
-    fn append(&self, token: usize, width: usize, rows: &mut Vec<f32>) {
-        match self {
-            WordEmbeddings::Floats(table) => {
-                let row = &table.floats()[token * width..][..width];
-                rows.extend(row.iter().map(|value| f32::from_le_bytes(*value)));
-            }
-            WordEmbeddings::Bytes { weights, scales } => {
-                let groups = width.div_ceil(GROUP);
-                let weights = &weights.bytes()[token * groups * GROUP..][..width];
-                let scales = &scales.floats()[token * groups..][..groups];
-                for (weights, scale) in weights.chunks(GROUP).zip(scales) {
-                    let scale = f32::from_le_bytes(*scale);
-                    rows.extend(weights.iter().map(|byte| (f32::from(*byte) - 128.0) * scale));
-                }
+/// Appends a row of the word embeddings.
+fn append_row(table: &Matrix, token: usize, width: usize, rows: &mut Vec<f32>) {
+    match table {
+        Matrix::Rows(table) | Matrix::Columns(table) => {
+            let row = &table.floats()[token * width..][..width];
+            rows.extend(row.iter().map(|value| f32::from_le_bytes(*value)));
+        }
+        Matrix::Bytes { weights, scales } => {
+            let groups = width.div_ceil(GROUP);
+            let weights = &weights.bytes()[token * groups * GROUP..][..width];
+            let scales = &scales.floats()[token * groups..][..groups];
+            for (weights, scale) in weights.chunks(GROUP).zip(scales) {
+                let scale = f32::from_le_bytes(*scale);
+                rows.extend(weights.iter().map(|byte| (f32::from(*byte) - 128.0) * scale));
             }
         }
     }
@@ -306,25 +299,26 @@ impl Load<'_> {
         Ok(Some((weights, self.weights.tensor(&scales, Dtype::F32, &[outputs, groups])?)))
     }
 
-    fn words(&self) -> Result<WordEmbeddings, Error> {
+    /// A table with a row for each word: the embeddings or the output head.
+    fn rows(&self, name: &str) -> Result<Matrix, Error> {
         let (words, width) = (self.config.vocab_size, self.config.n_embd);
-        Ok(match self.bytes("wte.weight", width, words)? {
-            Some((weights, scales)) => WordEmbeddings::Bytes { weights, scales },
-            None => WordEmbeddings::Floats(self.floats("wte.weight", &[words, width])?),
+        Ok(match self.bytes(name, width, words)? {
+            Some((weights, scales)) => Matrix::Bytes { weights, scales },
+            None => Matrix::Rows(self.floats(name, &[words, width])?),
         })
     }
 
     fn head(&self) -> Result<Product, Error> {
-        let (words, width) = (self.config.vocab_size, self.config.n_embd);
         let own = own_head(self.config, self.weights);
         let load = Load { prefix: if own.is_some() { "" } else { self.prefix }, ..*self };
-        let name = own.unwrap_or("wte.weight");
-        let matrix = match load.bytes(name, width, words)? {
-            Some((weights, scales)) => Matrix::Bytes { weights, scales },
-            None => Matrix::Rows(load.floats(name, &[words, width])?),
-        };
-        let engine = Arc::clone(self.engine);
-        Ok(Product { engine, matrix, bias: None, gelu: false, inputs: width, outputs: words })
+        Ok(Product {
+            engine: Arc::clone(self.engine),
+            matrix: load.rows(own.unwrap_or("wte.weight"))?,
+            bias: None,
+            gelu: false,
+            inputs: self.config.n_embd,
+            outputs: self.config.vocab_size,
+        })
     }
 
     fn norm(&self, name: &str) -> Result<LayerNorm, Error> {

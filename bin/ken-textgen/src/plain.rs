@@ -34,7 +34,7 @@ pub struct Norm {
     epsilon: f64,
 }
 
-/// A linear layer: weights `[in, out]` and a bias `[out]`.
+/// A linear layer with weights `[in, out]` and a bias `[out]`.
 pub struct Linear {
     weight: Tensor,
     bias: Tensor,
@@ -46,7 +46,7 @@ impl Norm {
         Ok(Norm { scale: tensor(scale)?, shift: tensor(shift)?, epsilon: f64::from(epsilon) })
     }
 
-    fn apply(&self, x: &Tensor) -> Result<Tensor> {
+    pub fn apply(&self, x: &Tensor) -> Result<Tensor> {
         let x = x.broadcast_sub(&x.mean_keepdim(D::Minus1)?)?;
         let variance = x.sqr()?.mean_keepdim(D::Minus1)?;
         let x = x.broadcast_div(&(variance + self.epsilon)?.sqrt()?)?;
@@ -60,7 +60,13 @@ impl Linear {
         Ok(Linear { weight, bias: Tensor::new(bias.to_vec(), device)? })
     }
 
-    fn apply(&self, x: &Tensor) -> Result<Tensor> {
+    /// The same layer from the transposed weights, `[out, in]`.
+    pub fn transposed(weight: &Slice, bias: &Slice, shape: (usize, usize), device: &Device) -> Result<Linear> {
+        let weight = Tensor::from_vec(weight.to_vec(), shape, device)?.t()?.contiguous()?;
+        Ok(Linear { weight, bias: Tensor::new(bias.to_vec(), device)? })
+    }
+
+    pub fn apply(&self, x: &Tensor) -> Result<Tensor> {
         x.matmul(&self.weight)?.broadcast_add(&self.bias)
     }
 }
@@ -108,9 +114,7 @@ impl Plain {
         let scale = f64::from(self.config.attention_scale(layer));
         let scores = (part(0)?.matmul(&keys.transpose(1, 2)?.contiguous()?)? * scale)?;
         let scores = scores.broadcast_add(&self.mask(tokens, keys.dim(1)?)?)?;
-        let shares = scores.broadcast_sub(&scores.max_keepdim(D::Minus1)?)?.exp()?;
-        let shares = shares.broadcast_div(&shares.sum_keepdim(D::Minus1)?)?;
-        shares.matmul(&values)?.transpose(0, 1)?.contiguous()?.reshape((tokens, width))
+        softmax(&scores)?.matmul(&values)?.transpose(0, 1)?.contiguous()?.reshape((tokens, width))
     }
 
     /// The causal mask, `[tokens, seen]`: minus infinity where a token would attend to a later one.
@@ -119,4 +123,10 @@ impl Plain {
         let row = |token| (0..seen).map(move |other| if other > before + token { f32::NEG_INFINITY } else { 0.0 });
         Tensor::from_vec((0..tokens).flat_map(row).collect(), (tokens, seen), &self.device)
     }
+}
+
+/// Softmax over the last dimension.
+pub fn softmax(scores: &Tensor) -> Result<Tensor> {
+    let weights = scores.broadcast_sub(&scores.max_keepdim(D::Minus1)?)?.exp()?;
+    weights.broadcast_div(&weights.sum_keepdim(D::Minus1)?)
 }

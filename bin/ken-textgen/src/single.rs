@@ -40,7 +40,7 @@ fn input(cli: &Cli) -> Result<String, Failure> {
 }
 
 fn read<R: Read>(source: std::io::Result<R>, path: &Path) -> Result<String, Error> {
-    let unreadable = |error| ken_textgen::config::unreadable(path, &error).at("--prompt-file");
+    let unreadable = |error| ken_tool::unreadable(path, &error).at("--prompt-file");
     let mut bytes = Vec::new();
     let source = source.map_err(unreadable)?;
     source.take(ken_tool::MAX_INPUT as u64 + 1).read_to_end(&mut bytes).map_err(unreadable)?;
@@ -65,8 +65,8 @@ pub(crate) fn answer(
     let tag = Tag { line: None, id: request.id.take() };
     let stream = request.stream.unwrap_or(cli.stream);
     let parameters = parameters::from_request(request, &flags)?;
-    let mut run = Run::new(opened.model(), tokens, &parameters)?;
-    let measure = opened.measures_threads();
+    let mut run = Run::new(&opened.generator.model, tokens, &parameters)?;
+    let measure = opened.measure;
     let generator = if cli.int8 { opened.drop_encoder() } else { opened.forget_encoder() };
     let format = cli.format.unwrap_or(if is_json { Format::Json } else { Format::Text });
     let mut writer = Writer { format, stream, trim: Trim::default(), tag };

@@ -7,6 +7,7 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use ken_tool::unreadable;
 use ken_types::{Code, Error};
 #[cfg(target_os = "linux")]
 use memmap2::Advice;
@@ -14,7 +15,6 @@ use memmap2::Mmap;
 use safetensors::tensor::{Metadata, SafeTensors};
 use safetensors::{Dtype, SafeTensorError};
 
-use crate::config::unreadable;
 use crate::simd::Float;
 
 /// An open weights file.

@@ -5,11 +5,10 @@ use std::collections::HashSet;
 
 use ken_logic::{Interner, Theory, normalise};
 use ken_tool::Error;
-use ken_types::json::kind_of;
 use serde_json::Value;
 
 use crate::issue::Issue;
-use crate::rulebase::{Claim, Rule, RuleBase};
+use crate::rulebase::{Claim, Rule, RuleBase, list};
 
 /// The types of steps whose conclusion must follow by a rule. Steps of other types are not deductions.
 const DEDUCTIONS: [&str; 3] = ["axiom", "modus_ponens", "modus_tollens"];
@@ -43,14 +42,6 @@ pub(crate) fn check(base: &RuleBase<'_>, value: &Value) -> Result<Vec<Issue>, Er
 
 fn unproved(at: String, message: String) -> Issue {
     Issue::error("unproved", at, message)
-}
-
-fn list<'v>(value: &'v Value, field: &str) -> Result<Option<&'v [Value]>, Error> {
-    match value.get(field) {
-        None => Ok(None),
-        Some(Value::Array(items)) => Ok(Some(items)),
-        Some(other) => Err(Error::invalid(format!("/{field}"), format!("must be a list, not {}", kind_of(other)))),
-    }
 }
 
 struct Step<'v> {

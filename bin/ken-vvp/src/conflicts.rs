@@ -293,11 +293,7 @@ fn proof(base: &RuleBase<'_>, theory: &Theory<'_>, closure: &Closure, literal: L
     let worded = |literal: Literal| theory.wording(literal).into_owned();
     let step = |step: &ken_logic::Step| Step {
         rule: base.rules.get(step.rule as usize).map_or(0, |rule| rule.number),
-        inference: match step.inference {
-            Inference::Axiom => "axiom",
-            Inference::ModusPonens => "modus_ponens",
-            Inference::ModusTollens => "modus_tollens",
-        },
+        inference: step.inference.name(),
         premises: closure.premises(step).iter().map(|&premise| worded(premise)).collect(),
         conclusion: worded(step.conclusion),
     };

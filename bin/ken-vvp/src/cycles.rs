@@ -2,6 +2,8 @@
 
 use std::collections::{HashMap, VecDeque};
 
+use ken_logic::Grouped;
+
 use crate::issue::Issue;
 use crate::rulebase::{Claim, RuleBase};
 
@@ -16,79 +18,41 @@ pub(crate) fn find(base: &RuleBase<'_>) -> Vec<Issue> {
 /// A graph with an edge from each premise of a rule to its conclusion. Rules with variables are left out, because a
 /// recursive one is normal: it expresses a transitive relation.
 struct Graph {
-    /// The statements, in the order in which the rules mention them.
-    statements: Vec<Claim>,
-    /// The edges, grouped by the statement from which they start. Each consists of the statement to which it leads and
-    /// the index of the rule.
-    edges: Vec<(usize, usize)>,
-    /// The index in `edges` at which the edges of each statement begin. The last entry is the number of edges.
-    starts: Vec<usize>,
-}
-
-/// Assigns numbers to claims in the order of their first use.
-struct Numbers {
-    by_claim: Vec<usize>,
-    claims: Vec<Claim>,
-}
-
-impl Numbers {
-    fn of(&mut self, claim: Claim) -> usize {
-        let next = self.claims.len();
-        match self.by_claim.get_mut(claim.index()) {
-            Some(number @ &mut usize::MAX) => {
-                *number = next;
-                self.claims.push(claim);
-                next
-            }
-            known => known.map_or(next, |number| *number),
-        }
-    }
+    /// The edges from each claim. Each consists of the claim to which it leads and the index of the rule.
+    edges: Grouped<(usize, usize)>,
+    /// When the rules first mention each claim.
+    order: Vec<usize>,
 }
 
 impl Graph {
     fn of(base: &RuleBase<'_>) -> Graph {
-        let mut numbers = Numbers { by_claim: vec![usize::MAX; base.claims()], claims: Vec::new() };
-        let mut steps = Vec::with_capacity(base.rules.len()); // each is (from, to, rule)
-        for rule in base.rules.iter().filter(|rule| !rule.has_variables) {
-            let from = steps.len();
-            for &premise in &rule.body {
-                steps.push((numbers.of(premise), 0, rule.number));
-            }
-            let head = numbers.of(rule.head);
-            for step in steps.iter_mut().skip(from) {
-                step.1 = head;
+        let rules = base.rules.iter().filter(|rule| !rule.has_variables);
+        let mut order = vec![usize::MAX; base.claims()];
+        let mentions = rules.clone().flat_map(|rule| rule.body.iter().chain([&rule.head]));
+        for (place, claim) in mentions.enumerate() {
+            if let Some(first) = order.get_mut(claim.index()) {
+                *first = place.min(*first);
             }
         }
-        steps.retain(|(from, to, _)| from != to);
-        steps.sort_by_key(|step| step.0); // a stable sort keeps the rules of a statement in order
-        let statements = numbers.claims;
-        let begins = |number: usize| steps.partition_point(|step| step.0 < number);
-        Graph {
-            starts: (0..=statements.len()).map(begins).collect(),
-            edges: steps.iter().map(|&(_, to, rule)| (to, rule)).collect(),
-            statements,
-        }
-    }
-
-    fn edges(&self, from: usize) -> &[(usize, usize)] {
-        match self.starts.get(from..from + 2) {
-            Some(&[start, end]) => self.edges.get(start..end).unwrap_or_default(),
-            _ => &[],
-        }
+        let edges = rules.flat_map(|rule| {
+            let others = rule.body.iter().filter(|&&premise| premise != rule.head);
+            others.map(move |premise| (premise.index(), (rule.head.index(), rule.number)))
+        });
+        Graph { edges: Grouped::of(base.claims(), edges), order }
     }
 
     /// Returns the strongly connected components of two or more statements (Tarjan 1972). The search uses its own
     /// stack, because a chain of rules can be too long for recursion.
     fn components(&self) -> Vec<Vec<usize>> {
         let mut search = Search {
-            index: vec![usize::MAX; self.statements.len()],
-            low: vec![0; self.statements.len()],
-            is_open: vec![false; self.statements.len()],
+            index: vec![usize::MAX; self.order.len()],
+            low: vec![0; self.order.len()],
+            is_open: vec![false; self.order.len()],
             open: Vec::new(),
             next: 0,
             found: Vec::new(),
         };
-        for start in 0..self.statements.len() {
+        for start in 0..self.order.len() {
             if search.index.get(start) == Some(&usize::MAX) {
                 search.from(self, start);
             }
@@ -98,11 +62,11 @@ impl Graph {
 
     /// Reports a shortest cycle through the first statement of a component.
     fn issue(&self, base: &RuleBase<'_>, component: &[usize]) -> Option<Issue> {
-        let start = component.iter().copied().min()?;
+        let start = component.iter().copied().min_by_key(|&claim| self.order.get(claim))?;
         let mut came: HashMap<usize, (usize, usize)> = HashMap::new();
         let mut open = VecDeque::from([start]);
         while let Some(from) = open.pop_front() {
-            for &(to, rule) in self.edges(from) {
+            for &(to, rule) in self.edges.of_key(from) {
                 if let std::collections::hash_map::Entry::Vacant(place) = came.entry(to) {
                     place.insert((from, rule));
                     open.push_back(to);
@@ -125,8 +89,7 @@ impl Graph {
         }
         path.reverse();
         rules.reverse();
-        let path: Vec<String> =
-            path.iter().filter_map(|&number| self.statements.get(number)).map(|&claim| base.text(claim)).collect();
+        let path: Vec<String> = path.into_iter().map(|index| base.text(Claim::at(index))).collect();
         let numbers: Vec<String> = rules.iter().map(usize::to_string).collect();
         let message = format!("{} (rules {})", path.join(" -> "), numbers.join(", "));
         let rule = rules.iter().min()?;
@@ -148,7 +111,7 @@ impl Search {
         let mut path: Vec<(usize, usize)> = vec![(start, 0)]; // a statement and the index of its next edge
         self.enter(start);
         while let Some(&mut (at, ref mut edge)) = path.last_mut() {
-            let next = graph.edges(at).get(*edge).map(|edge| edge.0);
+            let next = graph.edges.of_key(at).get(*edge).map(|edge| edge.0);
             *edge += 1;
             match next {
                 Some(to) if self.index.get(to) == Some(&usize::MAX) => {

@@ -7,7 +7,7 @@
 //! negation, there is a path from a premise to the negation of a premise or of an axiom. Only rules with such a path
 //! are examined with a real derivation.
 
-use std::ops::Range;
+use ken_logic::Grouped;
 
 use crate::rulebase::{Claim, Rule, RuleBase};
 
@@ -49,9 +49,8 @@ pub(crate) fn suspects<'b, 'v>(base: &'b RuleBase<'v>) -> Suspects<'b, 'v> {
 }
 
 struct ImplicationGraph {
-    /// For each claim, the index in `to` at which its successors begin.
-    starts: Vec<u32>,
-    to: Vec<Claim>,
+    /// The successors of each claim.
+    to: Grouped<Claim>,
     /// For each claim, whether it is an axiom.
     axioms: Vec<bool>,
     /// Whether there is an affirmative axiom, and whether there is a negated one.
@@ -64,28 +63,8 @@ struct ImplicationGraph {
 
 impl ImplicationGraph {
     fn of(base: &RuleBase<'_>) -> ImplicationGraph {
-        let ways = || base.rules.iter().flat_map(edges_of);
-        let mut starts = vec![0u32; base.claims() + 2];
-        for (from, _) in ways() {
-            if let Some(count) = starts.get_mut(from.index() + 2) {
-                *count += 1;
-            }
-        }
-        let mut sum = 0;
-        for start in &mut starts {
-            sum += *start;
-            *start = sum;
-        }
-        let mut to = vec![Claim::default(); sum as usize];
-        for (from, claim) in ways() {
-            let Some(next) = starts.get_mut(from.index() + 1) else {
-                continue;
-            };
-            if let Some(place) = to.get_mut(*next as usize) {
-                *place = claim;
-            }
-            *next += 1;
-        }
+        let edges = base.rules.iter().flat_map(edges_of);
+        let to = Grouped::of(base.claims(), edges.map(|(from, to)| (from.index(), to)));
         let mut axioms = vec![false; base.claims()];
         let mut axiom_signs = [false; 2];
         for rule in base.rules.iter().filter(|rule| rule.body.is_empty()) {
@@ -94,15 +73,7 @@ impl ImplicationGraph {
                 *is_axiom = true;
             }
         }
-        ImplicationGraph { starts, to, axioms, axiom_signs, seen: vec![0; base.claims()], walks: 0, work: 0 }
-    }
-
-    /// Returns the range in `to` that contains the successors of a claim.
-    fn places(&self, claim: Claim) -> Range<usize> {
-        match self.starts.get(claim.index()..claim.index() + 2) {
-            Some(&[start, end]) => start as usize..end as usize,
-            _ => 0..0,
-        }
+        ImplicationGraph { to, axioms, axiom_signs, seen: vec![0; base.claims()], walks: 0, work: 0 }
     }
 
     /// Returns all claims that can be reached from the given ones, which are included.
@@ -115,10 +86,10 @@ impl ImplicationGraph {
         let mut next = 0;
         while let Some(&claim) = reached.get(next) {
             next += 1;
-            let places = self.places(claim);
+            let places = self.to.places(claim.index());
             self.work += 1 + places.len();
             for place in places {
-                if let Some(&claim) = self.to.get(place) {
+                if let Some(claim) = self.to.at(place) {
                     self.visit(claim, &mut reached);
                 }
             }
@@ -149,7 +120,7 @@ impl ImplicationGraph {
             let denied = claim.opposite().index();
             is_premise.get(denied) == Some(&true)
                 || self.axioms.get(denied) == Some(&true)
-                || !self.places(claim).is_empty()
+                || !self.to.of_key(claim.index()).is_empty()
         };
         let sources: Vec<Claim> = base
             .rules
@@ -189,7 +160,7 @@ impl ImplicationGraph {
 
 /// Returns the edges of a rule: two for each premise, from the premise to the conclusion and from the negated
 /// conclusion to the negated premise.
-fn edges_of<'r>(rule: &'r Rule<'_>) -> impl Iterator<Item = (Claim, Claim)> + 'r {
+fn edges_of<'r>(rule: &'r Rule<'_>) -> impl Iterator<Item = (Claim, Claim)> + Clone + 'r {
     let head = rule.head;
     rule.body.iter().flat_map(move |&premise| [(premise, head), (head.opposite(), premise.opposite())])
 }

@@ -42,6 +42,11 @@ impl Claim {
         Claim(atom << 1 | u32::from(is_denial))
     }
 
+    /// Returns the claim with this [`Claim::index`].
+    pub(crate) fn at(index: usize) -> Claim {
+        Claim(index as u32)
+    }
+
     pub(crate) fn opposite(self) -> Claim {
         Claim(self.0 ^ 1)
     }
@@ -69,13 +74,7 @@ impl<'v> RuleBase<'v> {
         let Value::Object(fields) = value else {
             return Err(Error::invalid("", format!("the document must be an object, not {}", kind_of(value))));
         };
-        let rules = match fields.get("rules") {
-            Some(Value::Array(rules)) => rules,
-            Some(other) => {
-                return Err(Error::invalid("/rules", format!("must be a list, not {}", kind_of(other))));
-            }
-            None => return Err(Error::invalid("/rules", "missing field `rules`")),
-        };
+        let rules = list(value, "rules")?.ok_or_else(|| Error::invalid("/rules", "missing field `rules`"))?;
         let mut issues = Vec::new();
         let mut base = RuleBase {
             total: rules.len(),
@@ -93,8 +92,8 @@ impl<'v> RuleBase<'v> {
         if rules.is_empty() && !fields.contains_key("reasoning_chain") {
             issues.push(Issue::warning("empty", "/rules", "there is no rule"));
         }
-        base.facts = statements(fields.get("facts"), "facts", &mut issues)?;
-        base.goals = statements(fields.get("goals"), "goals", &mut issues)?;
+        base.facts = statements(value, "facts", &mut issues)?;
+        base.goals = statements(value, "goals", &mut issues)?;
         Ok((base, issues))
     }
 
@@ -255,14 +254,17 @@ pub(crate) fn variable(word: &str) -> Option<&str> {
     is_variable.then(|| word.trim_end_matches(|char: char| char.is_ascii_punctuation() && char != '_'))
 }
 
-fn statements<'v>(value: Option<&'v Value>, field: &str, issues: &mut Vec<Issue>) -> Result<Vec<Fact<'v>>, Error> {
-    let items = match value {
-        None => return Ok(Vec::new()),
-        Some(Value::Array(items)) => items,
-        Some(other) => {
-            return Err(Error::invalid(format!("/{field}"), format!("must be a list, not {}", kind_of(other))));
-        }
-    };
+/// Returns the items of a field of the document; `None` if it has no such field.
+pub(crate) fn list<'v>(document: &'v Value, field: &str) -> Result<Option<&'v [Value]>, Error> {
+    match document.get(field) {
+        None => Ok(None),
+        Some(Value::Array(items)) => Ok(Some(items)),
+        Some(other) => Err(Error::invalid(format!("/{field}"), format!("must be a list, not {}", kind_of(other)))),
+    }
+}
+
+fn statements<'v>(document: &'v Value, field: &str, issues: &mut Vec<Issue>) -> Result<Vec<Fact<'v>>, Error> {
+    let items = list(document, field)?.unwrap_or_default();
     let mut facts = Vec::with_capacity(items.len());
     for (number, item) in items.iter().enumerate() {
         let checked = statement(item).and_then(|(text, _)| match check_statement(text) {

@@ -13,6 +13,16 @@ pub enum Inference {
     ModusTollens,
 }
 
+impl Inference {
+    pub fn name(self) -> &'static str {
+        match self {
+            Inference::Axiom => "axiom",
+            Inference::ModusPonens => "modus_ponens",
+            Inference::ModusTollens => "modus_tollens",
+        }
+    }
+}
+
 /// The derivation of one statement by one rule. It is the first derivation of that statement, so no other has a smaller
 /// depth.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

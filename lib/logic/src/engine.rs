@@ -2,6 +2,7 @@
 
 use crate::closure::{Closure, Inference, NOT_DERIVED, Step};
 use crate::error::Exhausted;
+use crate::grouped::Grouped;
 use crate::join::Joins;
 use crate::literal::{Literal, RuleId};
 use crate::theory::Theory;
@@ -24,7 +25,8 @@ impl Theory<'_> {
 struct Engine<'t, 'a> {
     theory: &'t mut Theory<'a>,
     closure: Closure,
-    watches: Watches,
+    /// The ground rules that each literal triggers, in the order of the rules.
+    watches: Grouped<RuleId>,
     /// For each rule with several premises, the number of its triggers that hold and have been processed.
     processed_triggers: Vec<u32>,
     /// The number of literals that hold and have been processed. They are processed in the order of derivation.
@@ -51,7 +53,7 @@ impl<'t, 'a> Engine<'t, 'a> {
             }
         }
         Engine {
-            watches: Watches::of(theory, literals),
+            watches: Grouped::of(literals, triggers(theory)),
             processed_triggers: vec![0; theory.rule_count()],
             looked_at: 0,
             joins: Joins::of(theory),
@@ -130,8 +132,8 @@ impl<'t, 'a> Engine<'t, 'a> {
 
     /// Processes a literal: counts it in every rule that it triggers, and applies the rules that are complete.
     fn process(&mut self, literal: Literal, depth: u32) {
-        for place in self.watches.places(literal) {
-            let Some(&rule) = self.watches.rules.get(place) else {
+        for place in self.watches.places(literal.index()) {
+            let Some(rule) = self.watches.at(place) else {
                 continue;
             };
             let (held, all) = (self.count(rule), self.theory.triggers_of(rule).len());
@@ -222,6 +224,12 @@ impl<'t, 'a> Engine<'t, 'a> {
     }
 }
 
+/// Returns every trigger of a ground rule, as an index, and the rule.
+fn triggers(theory: &Theory<'_>) -> impl Iterator<Item = (usize, RuleId)> + Clone {
+    let rules = 0..theory.rule_count() as RuleId;
+    rules.flat_map(|rule| theory.triggers_of(rule).iter().map(move |trigger| (trigger.index(), rule)))
+}
+
 /// Records a step if its conclusion is new. If instances of rules are wanted, records every step.
 fn conclude(
     closure: &mut Closure,
@@ -250,50 +258,6 @@ fn conclude(
         None => {
             *place = (closure.given.len() + closure.steps.len()) as u32;
             closure.steps.push(step);
-        }
-    }
-}
-
-/// The ground rules that each literal triggers, in the order of the rules. The lists of all literals are in one array,
-/// and `starts` contains where each one begins.
-struct Watches {
-    starts: Vec<u32>,
-    rules: Vec<RuleId>,
-}
-
-impl Watches {
-    fn of(theory: &Theory<'_>, literals: usize) -> Watches {
-        // This is a counting sort of all triggers by literal. While counting, `starts` is shifted by one.
-        let mut starts = vec![0u32; literals + 2];
-        for trigger in &theory.triggers {
-            if let Some(count) = starts.get_mut(trigger.index() + 2) {
-                *count += 1;
-            }
-        }
-        let mut sum = 0;
-        for start in &mut starts {
-            sum += *start;
-            *start = sum;
-        }
-        let mut rules = vec![0; theory.triggers.len()];
-        for rule in 0..theory.rule_count() as RuleId {
-            for trigger in theory.triggers_of(rule) {
-                let Some(next) = starts.get_mut(trigger.index() + 1) else {
-                    continue;
-                };
-                if let Some(place) = rules.get_mut(*next as usize) {
-                    *place = rule;
-                }
-                *next += 1;
-            }
-        }
-        Watches { starts, rules }
-    }
-
-    fn places(&self, literal: Literal) -> std::ops::Range<usize> {
-        match self.starts.get(literal.index()..literal.index() + 2) {
-            Some(&[start, end]) => start as usize..end as usize,
-            _ => 0..0,
         }
     }
 }

@@ -11,6 +11,7 @@
 mod closure;
 mod engine;
 mod error;
+mod grouped;
 mod interner;
 mod join;
 mod literal;
@@ -22,6 +23,7 @@ mod theory;
 
 pub use closure::{Closure, Contradiction, Inference, Step};
 pub use error::{Exhausted, Invalid};
+pub use grouped::Grouped;
 pub use interner::Interner;
 pub use join::MAX_VARIABLE_PREMISES;
 pub use literal::{Literal, RuleId};

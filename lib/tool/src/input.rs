@@ -70,12 +70,7 @@ impl<'a> Source<'a> {
     }
 
     pub(crate) fn unreadable(&self, error: &io::Error) -> Error {
-        let code = match error.kind() {
-            io::ErrorKind::NotFound => Code::NotFound,
-            io::ErrorKind::PermissionDenied => Code::Forbidden,
-            _ => Code::Invalid,
-        };
-        Error::new(code, format!("cannot read {}: {error}", self.name())).at(match self {
+        unreadable(Path::new(&self.name()), error).at(match self {
             Source::File { is_flag: true, .. } => "--file",
             _ => "",
         })
@@ -89,6 +84,16 @@ impl<'a> Source<'a> {
             Ok(file)
         }
     }
+}
+
+/// The error for a file that cannot be read.
+pub fn unreadable(path: &Path, error: &io::Error) -> Error {
+    let code = match error.kind() {
+        io::ErrorKind::NotFound => Code::NotFound,
+        io::ErrorKind::PermissionDenied => Code::Forbidden,
+        _ => Code::Invalid,
+    };
+    Error::new(code, format!("cannot read {}: {error}", path.display()))
 }
 
 /// The sources that the command line names, at least one. Several are possible only as FILE arguments.

@@ -65,6 +65,7 @@ pub use ken_types::{Code, Error};
 
 pub use cli::{has_flag, usage_error};
 pub use failure::{Failure, line as error_line, text as error_text};
+pub use input::unreadable;
 pub use json::Raw;
 pub use output::Output;
 pub use program::{find_program, part_socket};

@@ -2,7 +2,8 @@
 
 use std::path::Path;
 
-use ken_types::{Code, Error};
+use ken_tool::unreadable;
+use ken_types::Error;
 
 use super::sample::Sample;
 use ken_esl::emotion::{EMOTIONS, LABELS};
@@ -109,7 +110,7 @@ fn check_labels(path: &Path) -> Result<(), Error> {
 
 /// Reads every .tsv file of a folder. Returns the sentences by the name of the file.
 fn read_rated(folder: &Path) -> Result<Vec<(String, Vec<Rated>)>, Error> {
-    let entries = std::fs::read_dir(folder).map_err(|error| unreadable(folder, &error))?;
+    let entries = std::fs::read_dir(folder).map_err(|error| unreadable(folder, &error).at("--data"))?;
     let mut paths: Vec<_> = entries.filter_map(|entry| Some(entry.ok()?.path())).collect();
     paths.retain(|path| path.extension().is_some_and(|extension| extension == "tsv"));
     paths.sort();
@@ -153,14 +154,5 @@ fn rated(line: &str) -> Option<Rated> {
 }
 
 fn read(path: &Path) -> Result<String, Error> {
-    std::fs::read_to_string(path).map_err(|error| unreadable(path, &error))
-}
-
-fn unreadable(path: &Path, error: &std::io::Error) -> Error {
-    let code = match error.kind() {
-        std::io::ErrorKind::NotFound => Code::NotFound,
-        std::io::ErrorKind::PermissionDenied => Code::Forbidden,
-        _ => Code::Invalid,
-    };
-    Error::new(code, format!("cannot read {}: {error}", path.display())).at("--data")
+    std::fs::read_to_string(path).map_err(|error| unreadable(path, &error).at("--data"))
 }

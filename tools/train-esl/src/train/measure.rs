@@ -4,6 +4,7 @@
 use std::collections::HashMap;
 use std::fmt;
 
+use clap::ValueEnum;
 use ken_tool::{Answer, Error};
 use serde::Serialize;
 
@@ -37,7 +38,7 @@ pub(crate) struct CrossValidation {
     with_rules: Figures,
     without_rules: Figures,
     /// The figures without each one of the rules.
-    without: Vec<(&'static str, Figures)>,
+    without: Vec<(String, Figures)>,
     /// Baseline: a naive Bayes classifier over words.
     naive_bayes: Figures,
     /// Baseline: the emotions whose words occur in the text.
@@ -50,12 +51,8 @@ struct Found {
     valence: Valence,
 }
 
-/// The number of ways to judge a text: with all rules, with none, without each one of them, and with the
-/// two baselines.
-const VARIANTS: usize = 2 + Rule::ALL.len() + 2;
-
 pub(crate) fn cross_validate(corpus: &Corpus, folds: usize) -> Result<CrossValidation, Error> {
-    let mut found: [Vec<Found>; VARIANTS] = std::array::from_fn(|_| Vec::new());
+    let mut found = AllFound::default();
     let mut truth = Vec::new();
     for fold in 0..folds {
         let (learnt, unseen) = corpus.without(fold, folds);
@@ -66,40 +63,40 @@ pub(crate) fn cross_validate(corpus: &Corpus, folds: usize) -> Result<CrossValid
     Ok(report(folds, &found, &truth))
 }
 
-fn judge_fold(table: &Table, learnt: &Corpus, unseen: &[Labelled], found: &mut [Vec<Found>; VARIANTS]) {
+/// What each way to judge a text found: with all rules, with none, without each one of them, and the two baselines.
+#[derive(Default)]
+struct AllFound {
+    with_rules: Vec<Found>,
+    without_rules: Vec<Found>,
+    without: HashMap<Rule, Vec<Found>>,
+    naive_bayes: Vec<Found>,
+    word_list: Vec<Found>,
+}
+
+fn judge_fold(table: &Table, learnt: &Corpus, unseen: &[Labelled], found: &mut AllFound) {
     let (mut words, bayes) = (WordSums::default(), Bayes::learn(learnt));
     for (text, _) in unseen {
-        for (way, found) in found.iter_mut().enumerate() {
-            let rules = match way.checked_sub(2).map(|rule| Rule::ALL.get(rule)) {
-                None if way == 0 => Rules::ALL,
-                None => Rules::NONE,
-                Some(Some(rule)) => Rules::ALL.without(*rule),
-                Some(None) if way == VARIANTS - 1 => {
-                    found.push(Found::of_labels(named(table, text)));
-                    continue;
-                }
-                Some(None) => {
-                    found.push(Found::of_labels(bayes.labels(text)));
-                    continue;
-                }
-            };
-            let table = Table { rules, ..*table };
-            found.push(Found::read(&Reading::of(&table, &mut words, text)));
+        let mut read = |rules| Found::read(&Reading::of(&Table { rules, ..*table }, &mut words, text));
+        found.with_rules.push(read(Rules::ALL));
+        found.without_rules.push(read(Rules::NONE));
+        for rule in Rule::value_variants() {
+            found.without.entry(*rule).or_default().push(read(Rules::ALL.without(*rule)));
         }
+        found.naive_bayes.push(Found::of_labels(bayes.labels(text)));
+        found.word_list.push(Found::of_labels(named(table, text)));
     }
 }
 
-fn report(folds: usize, found: &[Vec<Found>; VARIANTS], truth: &[u32]) -> CrossValidation {
-    let [with_rules, without_rules, rules @ .., naive_bayes, word_list] = found;
-    let rules = Rule::ALL.iter().zip(rules);
+fn report(folds: usize, found: &AllFound, truth: &[u32]) -> CrossValidation {
+    let rules = Rule::value_variants().iter().filter_map(|rule| Some((rule, found.without.get(rule)?)));
     CrossValidation {
         folds,
         texts: truth.len(),
-        with_rules: figures(with_rules, truth),
-        without_rules: figures(without_rules, truth),
-        without: rules.map(|(rule, found)| (rule.name(), figures(found, truth))).collect(),
-        naive_bayes: figures(naive_bayes, truth),
-        word_list: figures(word_list, truth),
+        with_rules: figures(&found.with_rules, truth),
+        without_rules: figures(&found.without_rules, truth),
+        without: rules.map(|(rule, found)| (format!("{rule:?}"), figures(found, truth))).collect(),
+        naive_bayes: figures(&found.naive_bayes, truth),
+        word_list: figures(&found.word_list, truth),
     }
 }
 

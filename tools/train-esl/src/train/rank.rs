@@ -53,7 +53,7 @@ pub(crate) type Judged = (u32, u32);
 
 fn judge((scores, sample): &(&Scores, &Sample), thresholds: &Thresholds) -> Judged {
     let truth = (0..LABELS).filter(|label| sample.has(*label)).fold(0, |set, label| set | 1 << label);
-    (detected(scores, |label| thresholds[label]), truth)
+    (detected(*scores, |label| thresholds[label]), truth)
 }
 
 pub(crate) fn labels_f1(judged: &[Judged]) -> f32 {

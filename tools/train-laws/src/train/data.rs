@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 
 use ken_support::{FEATURES, Kind, RARITY_LEVELS, features, stems, support};
-use ken_tool::{Code, Error};
+use ken_tool::{Error, unreadable};
 use serde::Deserialize;
 
 /// Summaries from one origin.
@@ -134,10 +134,7 @@ impl Count {
 }
 
 fn text_of(path: &Path) -> Result<String, Error> {
-    fs::read_to_string(path).map_err(|error| {
-        let message = format!("cannot read {}: {error}", path.display());
-        Error::new(Code::NotFound, message).at("--data")
-    })
+    fs::read_to_string(path).map_err(|error| unreadable(path, &error).at("--data"))
 }
 
 fn malformed(path: &Path) -> Error {
