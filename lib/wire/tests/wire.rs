@@ -22,7 +22,7 @@ use tokio::time::Instant;
 const SECOND: Duration = Duration::from_secs(1);
 
 #[derive(serde::Serialize, serde::Deserialize)]
-struct Number {
+pub struct Number {
     n: u64,
 }
 
