@@ -4,7 +4,7 @@ use std::net::TcpStream;
 use std::process::{Output, Stdio};
 use std::time::{Duration, Instant};
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::common::{Home, is_running, until};
 use super::{alone, context_switches, floor, goal, ken, ms, percentile, ratio, ten, time_until, timed_goal, times};
