@@ -2,6 +2,7 @@
 
 use std::io::Read;
 use std::os::unix::net::UnixStream;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use crate::common::{Home, install, kill9, until, wait_for_restart};
@@ -26,7 +27,47 @@ fn an_accident_is_repaired_at_once() {
     assert_eq!(part["deaths"][0]["requested"], false);
 }
 
-/// A part that is not started again at once keeps its socket: callers wait until it is back.
+#[test]
+fn held_sockets_refuse_nobody_while_their_parts_are_killed() {
+    // Four parts, each killed five times after it has been ready for a second.
+    let entry = |name: &str| {
+        format!(
+            "[part.{name}]\ncommand = [\"PROBE\", \"ready\", \"accept\"]\nsockets = {{ wire = {{ unix = \"{name}.sock\" }} }}\n"
+        )
+    };
+    let names = ["a", "b", "c", "d"];
+    let home = Home::new(&names.map(entry).concat());
+    let kend = home.start();
+    let over = AtomicBool::new(false);
+    let answered: usize = std::thread::scope(|scope| {
+        let callers = names.map(|name| {
+            let path = home.path(&format!("run/{name}.sock"));
+            let over = &over;
+            scope.spawn(move || {
+                let mut answered = 0;
+                while !over.load(Ordering::Relaxed) {
+                    // A refused connection is an error here. A connection that the killed process had accepted may end
+                    // without an answer.
+                    let mut stream = UnixStream::connect(&path).expect("refused");
+                    let mut text = String::new();
+                    answered += usize::from(stream.read_to_string(&mut text).is_ok_and(|length| length > 0));
+                }
+                answered
+            })
+        });
+        for round in 1..=5 {
+            wait_for_restart();
+            names.iter().for_each(|name| kill9(kend.part_pid(name)));
+            let restarted = |name: &&str| kend.part(name)["restarts"] == round && kend.part(name)["state"] == "ready";
+            until("all are back", || names.iter().all(restarted));
+        }
+        over.store(true, Ordering::Relaxed);
+        callers.map(|caller| caller.join().unwrap()).iter().sum()
+    });
+    assert!(answered > 1_000, "only {answered} were answered");
+}
+
+/// A part that is not started again at once keeps its socket too: callers wait until it is back.
 #[test]
 fn held_sockets_refuse_nobody_during_backoff() {
     let home = Home::new(
