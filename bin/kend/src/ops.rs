@@ -2,12 +2,12 @@
 
 use std::time::Instant;
 
-use ken_types::ops::{Nothing, read_args};
 use ken_types::ops::kend::{
     ChangeArgs, Changed, KillArgs, Killed, LogLine, LogsArgs, StatusArgs, StopArgs, Stopped, WaitFor, WaitReadyArgs,
     unknown_part,
 };
 use ken_types::ops::service::Info;
+use ken_types::ops::{Nothing, read_args};
 use ken_types::{Code, Error};
 use nix::sys::signal::{Signal, kill};
 use serde::Serialize;

@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use ken_types::Error;
 use ken_types::limits::FILES_RUN_BYTES;
-use ken_types::ops::{Nothing, read_args};
 use ken_types::ops::kend::{ConfigListing, DoctorReport, RunOfFiles};
+use ken_types::ops::{Nothing, read_args};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 

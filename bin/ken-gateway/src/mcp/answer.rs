@@ -9,13 +9,13 @@ use ken_http::{Failure, Frames, LongResponse, Request, Response, Shutdown};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use super::client::Client;
+use super::client::{Begun, Client};
 use super::message::{Call, INVALID_REQUEST, RpcError, reply, told};
 use super::repeat::{End, finish};
 use super::stamped;
 use super::state::Entered;
 use super::version::resumes;
-use super::work::{Begun, Progress, begin, result, stop, unfinished, wait_for, what};
+use super::work::{Progress, begin, result, stop, unfinished, wait_for, what};
 use crate::app::Gateway;
 use crate::chat::Preference;
 

@@ -3,14 +3,13 @@
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use ken_http::Request;
-use ken_types::id::{RunId, SubmissionId, random};
+use ken_types::id::{RunId, SessionId, SubmissionId, random};
 use ken_types::ops::store::{Scope, WEB};
 use ken_types::{Error, hex};
 use serde_json::{Value, json};
 
 use super::message::{Call, INVALID_REQUEST, RpcError};
 use super::version::client_name;
-use super::work::Begun;
 use crate::app::Gateway;
 use crate::body::check_identity;
 use crate::idempotency::owner;
@@ -33,6 +32,16 @@ pub(super) struct Client {
     /// Its session, or the process of ken-mcp. Request ids are unique within it.
     pub(super) instance: Option<String>,
     pub(super) modern: bool,
+}
+
+/// Work for whose end a call waits.
+#[derive(Debug)]
+pub(super) struct Begun {
+    pub(super) work: Work,
+    /// The session of a turn, if it is known.
+    pub(super) session: Option<SessionId>,
+    /// The key of the call that has started it, if this one has.
+    pub(super) key: Option<String>,
 }
 
 /// Work that a call has started, or asks for.

@@ -16,23 +16,13 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use std::time::Duration;
 
-use super::client::{Client, Work};
+use super::client::{Begun, Client, Work};
 use super::message::Call;
 use super::repeat::{Claim, claim};
 use crate::app::Gateway;
 use crate::body::check_size;
 use crate::idempotency::finish;
 use crate::turn::{Waited, check_model, wait};
-
-/// Work for whose end a call waits.
-#[derive(Debug)]
-pub(super) struct Begun {
-    pub(super) work: Work,
-    /// The session of a turn, if it is known.
-    pub(super) session: Option<SessionId>,
-    /// The key of the call that has started it, if this one has.
-    pub(super) key: Option<String>,
-}
 
 /// Whether a tool starts work, or waits for it.
 pub(super) fn is_long(tool: &str) -> bool {
