@@ -203,6 +203,9 @@ async fn a_word_that_every_exchange_holds_weighs_little_however_many_there_are()
     assert_eq!((found[0].entry.id.as_str(), found[0].score), ("s0", 1.0));
     let common = found[1].score;
     assert!((0.10..0.12).contains(&common), "all 300 hold it: {common}");
+    let alone = kit.read::<MemorySearch>(search("blue", Some("a"))).await.unwrap().found;
+    assert_eq!(alone.len(), 5);
+    assert!(alone.iter().all(|hit| hit.score == 1.0), "what has the only word has all of them, however common it is");
 }
 
 #[tokio::test]
