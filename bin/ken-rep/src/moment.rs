@@ -49,7 +49,7 @@ impl Moment {
 
     /// Returns the time from `earlier` to this moment; `None` if the scales differ.
     pub(crate) fn after(self, earlier: Moment) -> Option<f64> {
-        (self.scale == earlier.scale).then(|| self.number - earlier.number)
+        (self.scale == earlier.scale).then_some(self.number - earlier.number)
     }
 
     /// Returns the zero of its scale.
