@@ -11,7 +11,7 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::{env, fs};
 
-use hash::{hash, key_of, tag_of};
+use hash::{bit_of, hash, key_of, tag_of};
 
 type Outcome<T> = Result<T, Box<dyn Error>>;
 
@@ -33,11 +33,11 @@ struct Lexicon {
     words: BTreeMap<String, Word>,
     /// Rust source of each phrase.
     phrases: Vec<String>,
-    /// For each phrase, the hash of a required word near its beginning; 0 if there is none.
-    anchors: Vec<u64>,
+    /// For each phrase, the bits of the words that can be second, and those of all required words near its beginning.
+    following: Vec<(u64, u64)>,
 }
 
-/// How far from its start a phrase is searched for its anchor.
+/// How far from its start the required words of a phrase are looked for.
 const NEAR: usize = 5;
 
 /// Classes that words get from the lists of verbs and opposites.
@@ -173,11 +173,23 @@ impl Lexicon {
             }
             self.start(elements.first().copied().unwrap_or_default(), number)
                 .map_err(|error| wrong(&error.to_string()))?;
-            self.anchors.push(anchor(&elements));
+            self.following.push((self.second(elements.get(1).copied())?, needs(&elements)));
             let wants = elements.iter().map(|element| self.element(element)).collect::<Outcome<Vec<_>>>()?;
             self.phrases.push(format!("Phrase {{ feature: {feature}, elements: &[{}] }}", wants.join(", ")));
         }
         Ok(())
+    }
+
+    /// The bits of the words that a second element matches; all if there is none, or if words outside the lexicon match it too.
+    fn second(&self, element: Option<&str>) -> Outcome<u64> {
+        let bits = |set, word: &str| set | bit_of(hash(word.as_bytes()));
+        Ok(match element {
+            Some(element) if is_required(element) => bits(0, element),
+            Some(element) if let Some(name) = class_of(element) => {
+                self.members(name)?.iter().fold(0, |set, word| bits(set, word))
+            }
+            _ => u64::MAX,
+        })
     }
 
     /// The words of a class.
@@ -256,8 +268,8 @@ impl Lexicon {
                 known.phrases.len(),
             );
             for phrase in &known.phrases {
-                let anchor = self.anchors.get(*phrase).copied().unwrap_or_default();
-                starts.push(format!("Start {{ anchor: {anchor:#x}, phrase: {phrase} }}"));
+                let (second, needs) = self.following.get(*phrase).copied().ok_or("a phrase without its words")?;
+                starts.push(format!("Start {{ second: {second:#x}, needs: {needs:#x}, phrase: {phrase} }}"));
             }
             if let Some(free) = places.get_mut(place) {
                 *free = Some((number, entry));
@@ -266,7 +278,7 @@ impl Lexicon {
                 *tag = tag_of(number);
             }
         }
-        writeln!(text, "/// How many of the next words are searched for the anchor of a phrase.")?;
+        writeln!(text, "/// How many of the next words are searched for those that a phrase requires.")?;
         writeln!(text, "pub(crate) const NEAR: usize = {NEAR};")?;
         writeln!(text, "static ENTRIES: [Entry; {size}] = [")?;
         for entry in places {
@@ -279,10 +291,15 @@ impl Lexicon {
     }
 }
 
-/// The hash of the first required word among the [`NEAR`] words after the start of a phrase; 0 if there is none.
-fn anchor(elements: &[&str]) -> u64 {
-    let is_given = |element: &&&str| **element != "_" && !element.ends_with(['?', '~', '}']);
-    elements.iter().take(NEAR + 1).skip(1).find(is_given).map_or(0, |element| hash(element.as_bytes()))
+/// The bits of the required words among the [`NEAR`] words after the start of a phrase.
+fn needs(elements: &[&str]) -> u64 {
+    let required = elements.iter().take(NEAR + 1).skip(1).filter(|element| is_required(element));
+    required.fold(0, |set, element| set | bit_of(hash(element.as_bytes())))
+}
+
+/// Whether an element matches one word only, which must be there.
+fn is_required(element: &str) -> bool {
+    element != "_" && !element.ends_with(['?', '~', '}'])
 }
 
 fn class_of(element: &str) -> Option<&str> {

@@ -234,7 +234,7 @@ impl Builder {
         Clause {
             key: join(self.key, tense),
             negative: self.negative,
-            prefixes: self.prefixes.iter().map(|prefix| join(*prefix, tense)).collect(),
+            prefixes: self.prefixes.into_iter().map(|prefix| join(prefix, tense)).collect(),
             at_any_time: timeless.map(|key| join(join(key, tense), EVER)),
             has_pronoun_subject: self.has_pronoun_subject,
             first,

@@ -23,8 +23,10 @@ const EMPTY: Entry = Entry { hash: 0, stem: 0, classes: 0, value: 0, starts: (0,
 
 /// A phrase that can start with a word.
 struct Start {
-    /// The hash of a required word among the next [`NEAR`] words; 0 if there is none. It excludes most phrases without a comparison.
-    anchor: u64,
+    /// The bits ([`bit_of`]) of the words that can be second, and those of the words that must be among the next [`NEAR`]. They
+    /// exclude most phrases without a comparison.
+    second: u64,
+    needs: u64,
     phrase: u16,
 }
 
@@ -81,8 +83,11 @@ impl Entry {
     pub(crate) fn phrases(&self, next: impl Iterator<Item = u64>) -> impl Iterator<Item = (u16, &'static Phrase)> {
         let (first, count) = (usize::from(self.starts.0), usize::from(self.starts.1));
         let starts = STARTS.get(first..first + count).unwrap_or_default();
-        let near = next.take(if count == 0 { 0 } else { NEAR }).fold(0, |set, word| set | bit_of(word));
-        let starts = starts.iter().filter(move |start| start.anchor == 0 || near & bit_of(start.anchor) != 0);
+        let mut bits = next.take(if count == 0 { 0 } else { NEAR }).map(bit_of);
+        let second = bits.next();
+        let near = bits.fold(second.unwrap_or_default(), |set, bit| set | bit);
+        let second = second.unwrap_or(u64::MAX);
+        let starts = starts.iter().filter(move |start| start.needs & !near == 0 && start.second & second != 0);
         starts.filter_map(|start| Some((start.phrase, PHRASES.get(usize::from(start.phrase))?)))
     }
 }

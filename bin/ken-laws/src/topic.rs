@@ -172,9 +172,9 @@ mod tests {
         let page = include_str!("../../../man/man7/ken-laws.7");
         for limits in [
             format!(
-                "From a likeness of {ALIKE:.2} on, a sentence takes up the subject, and from {CLOSE:.2} on it is not off topic."
+                "A sentence with a likeness of {ALIKE:.2} or more is about the subject, and one below {APART:.2} is not"
             ),
-            format!("Below {APART:.2} it takes up nothing."),
+            format!("a likeness of {CLOSE:.2} or more is not off topic"),
             format!("the mean likeness of its sentences is below {MIXED:.2} and six or more can be compared"),
         ] {
             assert!(page.contains(&limits.replace("0.", ".").replace("-", "\\-")), "ken-laws(7) lacks {limits}");
