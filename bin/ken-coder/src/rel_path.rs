@@ -71,12 +71,12 @@ impl RelPath {
         }
     }
 
-    /// Returns the parent folder; the workspace has itself.
+    /// Returns the parent folder. That of the workspace is the workspace itself.
     pub(crate) fn around(&self) -> RelPath {
         self.split().map(|(folder, _)| folder).unwrap_or_default()
     }
 
-    /// Returns the last name, which is empty for the workspace.
+    /// Returns the name of the file or folder; empty for the workspace itself.
     pub(crate) fn name(&self) -> &str {
         self.split().map_or("", |(_, name)| name)
     }
@@ -93,7 +93,7 @@ impl RelPath {
         path.names().fold(self.clone(), |folder, name| folder.join(name))
     }
 
-    /// Returns the place to which a path in a file leads, seen from this folder, or `None` if it is not below `root`. Links
+    /// Returns the place to which a path in a file or in a command leads, seen from this folder, or `None` if it is not below `root`. Links
     /// are not followed, so the kernel still has to resolve the place.
     pub(crate) fn led(&self, root: &Path, path: &str) -> Option<RelPath> {
         let (mut names, path) = match Path::new(path).strip_prefix(root) {
@@ -109,6 +109,11 @@ impl RelPath {
             }
         }
         RelPath::parse(&names.join("/")).ok()
+    }
+
+    /// Whether an absolute path has `..` in it. It could lead elsewhere than it seems to, because a name before may be a link.
+    pub(crate) fn is_ambiguous(path: &str) -> bool {
+        path.starts_with('/') && path.split('/').any(|name| name == "..")
     }
 
     /// Whether it is `folder` itself or below it.
@@ -215,6 +220,23 @@ mod tests {
         let (name, path) = ("x".repeat(255), "x/".repeat(512));
         assert!(read(&name).is_ok() && read(&format!("a/{name}x")).is_err());
         assert!(read(&path).is_ok() && read(&format!("{path}x")).is_err());
+    }
+
+    #[test]
+    fn dots_are_resolved_below_the_root_and_are_ambiguous_in_an_absolute_path() {
+        let from = RelPath::parse("repos/site").unwrap();
+        let led = |path: &str| from.led(std::path::Path::new("/work"), path).map(String::from);
+        for (path, place, is_ambiguous) in [
+            ("../lib/./a", Some("repos/lib/a"), false),
+            ("../../../a", None, false),
+            ("/work/repos/lib", Some("repos/lib"), false),
+            ("/work/repos/site/../lib", Some("repos/lib"), true),
+            ("/work/../etc", None, true),
+            ("/etc/passwd", None, false),
+        ] {
+            assert_eq!(led(path).as_deref(), place, "{path}");
+            assert_eq!(RelPath::is_ambiguous(path), is_ambiguous, "{path}");
+        }
     }
 
     #[test]

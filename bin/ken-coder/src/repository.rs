@@ -121,7 +121,7 @@ pub(crate) struct Output {
 }
 
 impl Output {
-    /// Returns the output of a call that was made of `repo`. Fails unless its exit status is 0.
+    /// Returns the output. Fails unless the exit status is 0; the error names the repository.
     fn successful(self, repo: &RelPath) -> Result<Output, Error> {
         if self.status == 0 { Ok(self) } else { Err(failed(repo, self.status, &self.all())) }
     }
@@ -442,7 +442,8 @@ pub(crate) fn pointer(settings: &Settings, tree: &Tree, git: &RelPath) -> Result
 }
 
 fn led(settings: &Settings, from: &RelPath, path: &[u8]) -> Option<RelPath> {
-    from.led(&settings.root, std::str::from_utf8(path.trim_ascii()).ok()?)
+    let path = std::str::from_utf8(path.trim_ascii()).ok()?;
+    if RelPath::is_ambiguous(path) { None } else { from.led(&settings.root, path) }
 }
 
 fn outside(pointer: &RelPath) -> Error {

@@ -186,8 +186,11 @@ fn a_push_does_what_it_shows_and_runs_no_program_of_the_remote() {
     home.git(&["remote", "add", "copy", "../copy"]);
     assert!(home.why_not("push", &json!({"repo": "repos/site", "remote": "copy"})).contains("is checked out"));
     home.git(&["remote", "add", "out", home.folder().to_str().unwrap()]);
-    let error = home.refused("push", &json!({"repo": "repos/site", "remote": "out"}));
-    assert!(error["message"].as_str().unwrap().contains("not a repository of the workspace"), "{error}");
+    home.git(&["remote", "add", "dots", home.path("repos/site/../bare").to_str().unwrap()]);
+    for remote in ["out", "dots"] {
+        let error = home.refused("push", &json!({"repo": "repos/site", "remote": remote}));
+        assert!(error["message"].as_str().unwrap().contains("not a repository of the workspace"), "{error}");
+    }
     assert!(!canary.exists());
 }
 
