@@ -16,7 +16,7 @@ use crate::client;
 use crate::duration::duration;
 use crate::gateway::status;
 use crate::ids::items;
-use crate::input::stdin_text;
+use crate::input::stdin_bytes;
 use crate::operations::describe;
 use crate::output::{print_json, print_text};
 
@@ -104,7 +104,7 @@ fn read_input() -> Result<Value, Error> {
     if std::io::stdin().is_terminal() {
         return Err(Error::invalid("-", "standard input is a terminal; a JSON object is expected there"));
     }
-    match json::parse(stdin_text(WIRE_LINE_BYTES as u64)?.as_bytes(), json::MAX_DEPTH)? {
+    match json::parse(&stdin_bytes(WIRE_LINE_BYTES as u64)?, json::MAX_DEPTH)? {
         Value::Object(args) => Ok(Value::Object(args)),
         _ => Err(Error::invalid("-", "standard input is not a JSON object")),
     }

@@ -22,7 +22,18 @@ pub(crate) fn words_or_stdin(words: &[String], limit: usize, field: &str, hint: 
 /// Returns the text of standard input, at most `max` bytes of it.
 pub(crate) fn stdin_text(max: u64) -> Result<String, Error> {
     let text = std::io::read_to_string(std::io::stdin().take(max));
-    text.map_err(|error| Error::invalid("-", format!("standard input: {error}")))
+    text.map_err(|error| unreadable_stdin(&error))
+}
+
+/// Returns the bytes of standard input, at most `max` of them.
+pub(crate) fn stdin_bytes(max: u64) -> Result<Vec<u8>, Error> {
+    let mut bytes = Vec::new();
+    std::io::stdin().take(max).read_to_end(&mut bytes).map_err(|error| unreadable_stdin(&error))?;
+    Ok(bytes)
+}
+
+fn unreadable_stdin(error: &std::io::Error) -> Error {
+    Error::invalid("-", format!("standard input: {error}"))
 }
 
 /// Reads the file that a flag names as UTF-8 text. Fails if it has more than `max` bytes.

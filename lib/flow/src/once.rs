@@ -10,7 +10,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::process::Child;
 use tokio::time::timeout;
 
-use crate::process::{Launch, command, described, kill_group};
+use crate::process::{Launch, command, described, kill_group, last_line};
 
 /// Limits of a program.
 #[derive(Debug, Clone, Copy)]
@@ -47,7 +47,9 @@ pub async fn run_once(words: &[String], input: &[u8], limits: Limits) -> Result<
             Err(Error::too_large(format!("{program} wrote more than {} bytes and was killed", limits.bytes)))
         }
         Ok(Ok(Some(end))) if !end.status.success() => {
-            Err(Error::unavailable(format!("{program} {}{}", described(end.status), last_line(&end.stderr))))
+            let stderr = String::from_utf8_lossy(&end.stderr);
+            let why = last_line(&stderr).map(|line| format!(": {line}")).unwrap_or_default();
+            Err(Error::unavailable(format!("{program} {}{why}", described(end.status))))
         }
         Ok(Ok(Some(end))) => Ok(end.stdout),
     }
@@ -103,11 +105,4 @@ async fn drain(pipe: Option<impl AsyncRead + Unpin>) -> io::Result<Vec<u8>> {
     let kept = read(Some(&mut pipe), ERROR_BYTES).await?;
     tokio::io::copy(&mut pipe, &mut tokio::io::sink()).await?;
     Ok(kept)
-}
-
-/// The last non-blank line with a colon in front; empty if there is none.
-fn last_line(stderr: &[u8]) -> String {
-    let text = String::from_utf8_lossy(stderr);
-    let line = text.lines().map(str::trim).rfind(|line| !line.is_empty());
-    line.map(|line| format!(": {line}")).unwrap_or_default()
 }

@@ -24,8 +24,9 @@ use tokio::time::timeout;
 /// Maximum size of an answer, in bytes; a tool that writes more is killed.
 pub const MAX_ANSWER: usize = 16 * 1024 * 1024;
 
-/// How much of the end of standard error is kept, and the maximum size of the line of it that is shown, in bytes.
-const MAX_KEPT_BYTES: usize = 4 * 1024;
+/// How much of the end of standard error is kept, in bytes: more than a long line, such as an error in JSON, so that its beginning is there.
+const MAX_KEPT_BYTES: usize = 64 * 1024;
+/// The maximum size of the line of standard error that is shown, in bytes.
 const MAX_ERROR_BYTES: usize = 512;
 
 /// Initial and minimum size of the read buffer; most answers are smaller.
@@ -208,9 +209,13 @@ impl Errors {
         let _ = timeout(STDERR_TIMEOUT, &mut self.task).await; // use what has arrived by then
         let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         let text = String::from_utf8_lossy(&kept);
-        let line = text.lines().map(str::trim).rfind(|line| !line.is_empty())?;
-        Some(ken_text::head(line, MAX_ERROR_BYTES).to_owned())
+        last_line(&text).map(|line| ken_text::head(line, MAX_ERROR_BYTES).to_owned())
     }
+}
+
+/// Returns the last line that is not blank.
+pub(crate) fn last_line(text: &str) -> Option<&str> {
+    text.lines().map(str::trim).rfind(|line| !line.is_empty())
 }
 
 async fn read_errors(pipe: Receiver, kept: Arc<Mutex<Vec<u8>>>) {

@@ -62,14 +62,14 @@ pub struct Quota {
     pub retry_after_ms: Option<u64>,
 }
 
+const LIMIT: HeaderName = HeaderName::from_static("x-ratelimit-limit");
+const REMAINING: HeaderName = HeaderName::from_static("x-ratelimit-remaining");
+const RESET: HeaderName = HeaderName::from_static("x-ratelimit-reset");
+
 impl Quota {
     /// The headers that tell a caller about it.
     pub fn headers(&self) -> [(HeaderName, HeaderValue); 3] {
-        [
-            (HeaderName::from_static("x-ratelimit-limit"), self.limit.into()),
-            (HeaderName::from_static("x-ratelimit-remaining"), self.remaining.into()),
-            (HeaderName::from_static("x-ratelimit-reset"), self.reset_s.into()),
-        ]
+        [(LIMIT, self.limit.into()), (REMAINING, self.remaining.into()), (RESET, self.reset_s.into())]
     }
 }
 

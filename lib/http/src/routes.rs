@@ -64,7 +64,7 @@ pub struct Area {
     pub(crate) media: Media,
     pub(crate) envelope: Envelope,
     pub(crate) body_limit: u64,
-    /// The rate limit of its paths. Those in a row can have their own.
+    /// The rate limit of its paths. A row of the table can have its own instead.
     pub(crate) limiter: Option<Arc<Limiter>>,
     pub(crate) for_pages: Option<PageHeaders>,
     pub(crate) is_own_form: bool,

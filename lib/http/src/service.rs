@@ -174,7 +174,9 @@ impl<S> PendingResponse<S> {
         if must_close {
             headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
         }
-        headers.extend(self.quota.iter().flat_map(Quota::headers));
+        for (name, value) in self.quota.iter().flat_map(Quota::headers) {
+            headers.insert(name, value);
+        }
         response
     }
 

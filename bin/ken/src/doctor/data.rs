@@ -14,8 +14,10 @@ use ken_types::ops::service::ServiceStats;
 use ken_types::places::Places;
 use serde_json::Value;
 
-use super::{Findings, ask, call};
+use super::{Findings, ask, call_within};
 
+/// How long a call to the store may take. There are three.
+const CALL_TIMEOUT: Duration = Duration::from_secs(2);
 /// The age from which on a transaction on the database server is reported.
 const OLD_TRANSACTION_MS: u64 = 5 * 60 * 1_000;
 /// How many dead rows a table may have, and no more than it has live ones. The server removes them long before, if nothing keeps it from that.
@@ -33,7 +35,7 @@ pub(super) fn check(places: &Places, is_up: bool, findings: &mut Findings) {
     if is_up {
         check_store(places, findings);
         check_server_clock(places, findings);
-        if let Some(Some(health)) = call::<HostsServer>(places, "store", &Nothing {}) {
+        if let Some(Some(health)) = call_within::<HostsServer>(places, "store", &Nothing {}, CALL_TIMEOUT) {
             check_server(&health, findings);
         }
     }
@@ -133,7 +135,7 @@ fn check_losses(folder: &Path, findings: &mut Findings) {
 
 /// Reports the problems of the running store.
 fn check_store(places: &Places, findings: &mut Findings) {
-    let Some(stats) = call::<ServiceStats>(places, "store", &Nothing {}) else { return };
+    let Some(stats) = call_within::<ServiceStats>(places, "store", &Nothing {}, CALL_TIMEOUT) else { return };
     let database = places.state.join("store/ken.db");
     if stats.get("writable").and_then(Value::as_u64) == Some(0) {
         // A store on a server says more than a file can show.
@@ -148,7 +150,9 @@ fn check_store(places: &Places, findings: &mut Findings) {
 /// Reports a clock that differs from that of the database server. Nothing depends on it but the times that people read.
 fn check_server_clock(places: &Places, findings: &mut Findings) {
     let before = Timestamp::now();
-    let Some(Hosts { server_time: Some(server), .. }) = call::<HostsList>(places, "store", &Nothing {}) else {
+    let Some(Hosts { server_time: Some(server), .. }) =
+        call_within::<HostsList>(places, "store", &Nothing {}, CALL_TIMEOUT)
+    else {
         return;
     };
     let away = |own: Timestamp| own.millis().saturating_sub(server.millis());

@@ -213,7 +213,11 @@ fn examine(places: &Places) -> Vec<Finding> {
 
 /// Calls a part. One that does not answer is reported by another check.
 fn call<O: Op>(places: &Places, part: &str, args: &O::Args) -> Option<O::Reply> {
-    client::call::<O>(places, part, args, Some(CALL_TIMEOUT)).ok()
+    call_within::<O>(places, part, args, CALL_TIMEOUT)
+}
+
+fn call_within<O: Op>(places: &Places, part: &str, args: &O::Args, limit: Duration) -> Option<O::Reply> {
+    client::call::<O>(places, part, args, Some(limit)).ok()
 }
 
 /// Runs a program of ken. Returns whether it succeeded, and all of its output. Returns `None` if it cannot be run.
