@@ -44,10 +44,8 @@ pub(crate) trait Journal: Send {
         async { Ok(work.await) }
     }
 
-    /// Waits until all recorded events are on disk. A replay stores none.
-    fn flush(&mut self) -> impl Future<Output = Result<(), Error>> + Send {
-        std::future::ready(Ok(()))
-    }
+    /// Waits until all recorded events are on disk.
+    fn flush(&mut self) -> impl Future<Output = Result<(), Error>> + Send;
 
     /// Stores a request for an approval in the same write as all recorded events, and records its event if a person has
     /// to decide. The inner error says why the request was refused. A replay requests nothing.

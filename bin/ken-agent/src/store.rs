@@ -26,9 +26,7 @@ pub(crate) trait Store: Clone + Send + Sync + 'static {
     fn recorded(&self, args: ReadStream) -> impl Future<Output = Result<StreamPage, Error>> + Send;
 
     /// Returns a submission that has ended.
-    fn record(&self, id: SubmissionId) -> impl Future<Output = Result<Claim, Error>> + Send {
-        std::future::ready(Err(Error::not_found(format!("there is no submission {id}"))))
-    }
+    fn record(&self, id: SubmissionId) -> impl Future<Output = Result<Claim, Error>> + Send;
 }
 
 /// The timeout of a call to the store where the caller does not wait for the store to restart.

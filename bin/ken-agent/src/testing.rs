@@ -162,6 +162,10 @@ impl Store for MemoryStore {
         Ok(stored)
     }
 
+    async fn record(&self, id: SubmissionId) -> Result<Claim, Error> {
+        Err(Error::not_found(format!("there is no submission {id}")))
+    }
+
     async fn history(&self, _args: ReadHistory) -> Result<Loaded, Error> {
         Ok(self.kept.lock().unwrap().history.clone().into())
     }

@@ -77,6 +77,10 @@ impl Journal for ComparingJournal {
         }
         compared
     }
+
+    async fn flush(&mut self) -> Result<(), Error> {
+        Ok(()) // nothing is stored
+    }
 }
 
 /// Keeps the events of the orchestrator.
@@ -103,6 +107,10 @@ impl Journal for KeepingJournal {
             self.bodies.push(event.body);
         }
         Ok(())
+    }
+
+    async fn flush(&mut self) -> Result<(), Error> {
+        Ok(()) // nothing is stored
     }
 }
 
