@@ -18,10 +18,7 @@ pub(crate) fn folder(path: &Path) -> Result<(), Error> {
 
 /// Reads a file that only its owner can read. Returns `None` if it does not exist.
 pub(crate) fn read(path: &Path) -> Result<Option<String>, Error> {
-    let at = |error: Error| Error { at: Some(path.display().to_string()), ..error };
-    let bytes = ken_trusted::find(path, Others::Nothing, MAX_BYTES).map_err(at)?;
-    let text = bytes.map(String::from_utf8).transpose();
-    text.map_err(|_| at(Error::invalid("", "is not text in UTF-8")))
+    ken_trusted::find_secret_text(path, MAX_BYTES)
 }
 
 /// Creates or replaces a file with mode 0600. It is on disk when this returns; after an error the old file is unchanged.

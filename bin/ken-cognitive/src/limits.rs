@@ -19,7 +19,7 @@ pub(crate) enum Payer {
     Address(IpAddr),
 }
 
-/// A group of routes with a common limit, in the order of [`GROUPS`].
+/// A group of routes with a common limit, in the order of [`GROUPS`]. `Admin` comes last, because it has no limit of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Group {
     Execute,

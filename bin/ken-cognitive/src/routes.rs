@@ -28,7 +28,8 @@ impl Table {
 }
 
 pub(crate) fn table(body_bytes: u64) -> Routes<Cognitive> {
-    let areas = AREAS.iter().fold(Routes::new(), |areas, first| areas.area(Area::below(first).body_limit(body_bytes)));
+    let routes =
+        AREAS.iter().fold(Routes::new(), |routes, first| routes.area(Area::below(first).body_limit(body_bytes)));
     let access = |route, need, group| Access { route, need, group };
     let health = access("health", Need::Nothing, None);
     let openapi = access("openapi", Need::Nothing, None);
@@ -39,7 +40,7 @@ pub(crate) fn table(body_bytes: u64) -> Routes<Cognitive> {
     let session = access("session", Need::Role(Role::ReadOnly), Some(Group::Session));
     let models = access("models", Need::Role(Role::Admin), Some(Group::Admin));
     let keys = access("api_keys", Need::Role(Role::Admin), Some(Group::Admin));
-    Table(areas)
+    Table(routes)
         .on("GET    /health", health, health::health)
         .on("GET    /health/detailed", health, health::detailed)
         .on("GET    /openapi.json", openapi, openapi::document)

@@ -102,12 +102,12 @@ async fn admit_and_wait(
     }
 }
 
-fn body(admission: &Admission, stream_url: &str) -> Value {
+fn fields(admission: &Admission, stream_url: &str) -> Value {
     json!({"streamUrl": stream_url, "offset": admission.offset, "submissionId": admission.submission_id})
 }
 
 fn accepted_response(admission: &Admission, stream_url: &str) -> Result<ReplayableResponse, Failure> {
-    let answer = ReplayableResponse::json(202, &body(admission, stream_url))?;
+    let answer = ReplayableResponse::json(202, &fields(admission, stream_url))?;
     Ok(answer.header("location", stream_url).header("stream-next-offset", admission.offset.to_string()))
 }
 
@@ -118,7 +118,7 @@ fn settled_response(
 ) -> Result<ReplayableResponse, Failure> {
     match (status.state, status.result) {
         (State::Completed, Some(result)) => {
-            let mut body = body(admission, stream_url);
+            let mut body = fields(admission, stream_url);
             body["result"] = json!(result);
             ReplayableResponse::json(200, &body)
         }

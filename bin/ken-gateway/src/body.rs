@@ -55,7 +55,7 @@ pub(crate) fn check_length(at: &str, text: &str, min: usize, max: usize) -> Resu
     Ok(())
 }
 
-/// Checks a field of an identity, which is not blank.
+/// Fails if a field of an identity is blank or too long.
 pub(crate) fn check_identity(at: &str, text: &str) -> Result<(), Error> {
     check_length(at, text.trim(), 1, usize::MAX)?;
     check_length(at, text, 1, IDENTITY_CHARACTERS)

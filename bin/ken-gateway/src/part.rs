@@ -28,6 +28,7 @@ impl Part {
         self.call_within::<O>(args, CALL_TIMEOUT).await
     }
 
+    /// As [`Part::call`], with another timeout.
     pub(crate) async fn call_within<O: Op>(&self, args: &O::Args, time: Duration) -> Result<O::Reply, Error> {
         self.0.call::<O>(args, time).await.map_err(deadline_as_unavailable)
     }
@@ -37,6 +38,7 @@ impl Part {
         self.change_within::<O>(args, CHANGE).await
     }
 
+    /// As [`Part::change`], but tries for `time` to find out whether the change was made.
     pub(crate) async fn change_within<O: Op>(&self, args: &O::Args, time: Duration) -> Result<O::Reply, Error> {
         self.0.change::<O>(args, CALL_TIMEOUT, time).await.map_err(change_failed)
     }
@@ -44,7 +46,12 @@ impl Part {
     /// Makes a change that has no id, so that repeating the call could change more; see [`Pool::call`]. An
     /// `unavailable` error means that nothing was changed.
     pub(crate) async fn change_once<O: Op>(&self, args: &O::Args) -> Result<O::Reply, Error> {
-        self.0.call::<O>(args, CALL_TIMEOUT).await.map_err(change_failed)
+        self.change_once_within::<O>(args, CALL_TIMEOUT).await
+    }
+
+    /// As [`Part::change_once`], with another timeout.
+    pub(crate) async fn change_once_within<O: Op>(&self, args: &O::Args, time: Duration) -> Result<O::Reply, Error> {
+        self.0.call::<O>(args, time).await.map_err(change_failed)
     }
 
     /// Answers with the content of a blob: an image if the blob has the type of one, otherwise text. `piece` returns the arguments of a call

@@ -14,7 +14,6 @@ use serde_json::{Value, json};
 
 use crate::app::Gateway;
 use crate::idempotency::{ReplayableResponse, once};
-use crate::part::change_failed;
 use crate::telemetry::budget;
 
 /// The timeout of a call to a part for its state.
@@ -101,7 +100,7 @@ pub(crate) async fn restart(gateway: Arc<Gateway>, mut request: Request) -> Resu
         let wait = u64::try_from(RESTART_TIMEOUT.as_millis()).unwrap_or(u64::MAX);
         let args = ChangeArgs { name, wait: Some(WaitFor::Ready), timeout_ms: Some(wait) };
         let limit = RESTART_TIMEOUT + CALL_TIMEOUT;
-        let restarted = gateway.kend.0.call::<PartsRestart>(&args, limit).await.map_err(change_failed)?;
+        let restarted = gateway.kend.change_once_within::<PartsRestart>(&args, limit).await?;
         ReplayableResponse::json(200, &part(&restarted))
     };
     once(&gateway, &request, b"{}", plain, work).await

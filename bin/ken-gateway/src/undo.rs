@@ -12,7 +12,6 @@ use crate::app::Gateway;
 use crate::doctor::COMMAND_TIMEOUT;
 use crate::idempotency::{ReplayableResponse, once};
 use crate::identity::is_owner;
-use crate::part::change_failed;
 
 /// GET /api/undo/:run
 pub(crate) async fn preview(gateway: Arc<Gateway>, request: Request) -> Result<Response, Failure> {
@@ -27,8 +26,8 @@ pub(crate) async fn undo(gateway: Arc<Gateway>, mut request: Request) -> Result<
     let args = run(&request)?;
     let _held = request.hold()?;
     let work = async |_: Mint| {
-        let undone = gateway.kend.0.call::<KendUndo>(&args, COMMAND_TIMEOUT).await;
-        ReplayableResponse::json(200, &undone.map_err(change_failed)?)
+        let undone = gateway.kend.change_once_within::<KendUndo>(&args, COMMAND_TIMEOUT).await?;
+        ReplayableResponse::json(200, &undone)
     };
     once(&gateway, &request, b"{}", plain, work).await
 }

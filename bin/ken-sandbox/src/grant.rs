@@ -114,8 +114,8 @@ impl AsFd for Grant {
     }
 }
 
-/// Opens what is at a path below a folder, whatever somebody puts in the place of a folder of that path. A symbolic link is opened
-/// itself.
+/// Opens what is at a path below a folder. The path cannot lead out of the folder, or through a symbolic link. With `O_PATH`, a link
+/// at its end is opened itself; otherwise it is refused.
 pub(crate) fn open_below(folder: &impl AsFd, path: &Path, flags: OFlag) -> Result<OwnedFd, Errno> {
     let how = OpenHow::new()
         .flags(flags | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC)

@@ -49,8 +49,8 @@ pub(crate) fn run(job: &Job) -> Result<u8, Refusal> {
     let landlock = walls::landlock_version()?;
     let temporary = Temporary::make().map_err(|error| Refusal::step("the temporary directory", error))?;
     let grants = Grants::open(job, temporary.path())?;
-    let protection = Protection::of(job, &grants)?;
-    let plan = Plan { held: protection.held.clone(), read_only: walls::needs_read_only(landlock) };
+    let mut protection = Protection::of(job, &grants)?;
+    let plan = Plan { held: std::mem::take(&mut protection.held), read_only: walls::needs_read_only(landlock) };
     let setup = Setup { plan, landlock, report_only: job.walls };
     let roots = grants.write.iter().map(Grant::duplicate).collect::<Result<_, _>>()?;
     let command = command(job, grants, temporary.path())?;

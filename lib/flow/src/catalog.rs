@@ -8,7 +8,8 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
-use ken_types::{Code, Error, share};
+use ken_tool::unreadable;
+use ken_types::{Error, share};
 
 use crate::definition::{Definition, MAX_FILE_BYTES, is_name};
 use crate::protocol::Protocols;
@@ -169,13 +170,4 @@ pub fn load_named(path: &Path, protocols: &Protocols) -> Result<Definition, Erro
 fn metadata_of(path: &Path) -> io::Result<fs::Metadata> {
     let metadata = fs::metadata(path)?;
     if metadata.is_file() { Ok(metadata) } else { Err(io::Error::other("it is not a regular file")) }
-}
-
-fn unreadable(path: &Path, error: &io::Error) -> Error {
-    let code = match error.kind() {
-        io::ErrorKind::NotFound => Code::NotFound,
-        io::ErrorKind::PermissionDenied => Code::Forbidden,
-        _ => Code::Invalid,
-    };
-    Error::new(code, format!("cannot read {}: {error}", path.display()))
 }

@@ -25,7 +25,7 @@ pub(crate) enum Condition {
     Any(Vec<Condition>),
 }
 
-/// Whether the first number stands in this order to the second.
+/// Compares two numbers, such as by `<`.
 type Order = fn(&f64, &f64) -> bool;
 
 const KNOWN: [&str; 6] = ["exists", "equals", "compare", "not", "all", "any"];

@@ -70,7 +70,7 @@ impl<'a> Source<'a> {
     }
 
     pub(crate) fn unreadable(&self, error: &io::Error) -> Error {
-        unreadable(Path::new(&self.name()), error).at(match self {
+        cannot_read(self.name(), error).at(match self {
             Source::File { is_flag: true, .. } => "--file",
             _ => "",
         })
@@ -88,12 +88,16 @@ impl<'a> Source<'a> {
 
 /// The error for a file that cannot be read.
 pub fn unreadable(path: &Path, error: &io::Error) -> Error {
+    cannot_read(path.display(), error)
+}
+
+fn cannot_read(name: impl std::fmt::Display, error: &io::Error) -> Error {
     let code = match error.kind() {
         io::ErrorKind::NotFound => Code::NotFound,
         io::ErrorKind::PermissionDenied => Code::Forbidden,
         _ => Code::Invalid,
     };
-    Error::new(code, format!("cannot read {}: {error}", path.display()))
+    Error::new(code, format!("cannot read {name}: {error}"))
 }
 
 /// The sources that the command line names, at least one. Several are possible only as FILE arguments.

@@ -86,10 +86,14 @@ pub fn replace_json(path: &Path, value: &impl Serialize, others: Others) -> Resu
 /// Returns the text of `secrets.env`, or an empty text if the file does not exist. Fails if other users have any access
 /// to it. The error contains the path in `at`.
 pub fn secrets(path: &Path) -> Result<String, Error> {
-    let at = path.display().to_string();
-    let found = find(path, Others::Nothing, MAX_SECRETS_BYTES);
-    let bytes = found.map_err(|error| Error { at: Some(at.clone()), ..error })?;
-    String::from_utf8(bytes.unwrap_or_default()).map_err(|_| Error::invalid(at, "is not text in UTF-8"))
+    Ok(find_secret_text(path, MAX_SECRETS_BYTES)?.unwrap_or_default())
+}
+
+/// Returns the text of a file of at most `max` bytes that holds secrets, or `None` if it does not exist. Fails as [`secrets`] does.
+pub fn find_secret_text(path: &Path, max: u64) -> Result<Option<String>, Error> {
+    let at = |error| Error { at: Some(path.display().to_string()), ..error };
+    let text = find(path, Others::Nothing, max).map_err(at)?.map(String::from_utf8).transpose();
+    text.map_err(|_| at(Error::invalid("", "is not text in UTF-8")))
 }
 
 /// Reads a file of at most `max` bytes without checking who can change it. It is for files whose content the caller

@@ -223,7 +223,7 @@ fn turn_result(status: SubmissionStatus, begun: &Begun, id: &str) -> Value {
     }
 }
 
-/// What is told of work in any state.
+/// The fields of an answer that work in every state has.
 fn standing(state: State, begun: &Begun, id: &str) -> Value {
     let mut told = json!({"status": state.name(), "id": id});
     if let Some(session) = &begun.session {

@@ -196,7 +196,7 @@ pub(crate) fn restrict(command: &mut Command, filter: seccompiler::BpfProgram) {
     }
 }
 
-/// The first line that a program prints.
+/// Reads the first line that a program prints.
 pub(crate) fn first_line(program: &mut Child) -> String {
     let mut line = String::new();
     BufReader::new(program.stdout.take().unwrap()).read_line(&mut line).unwrap();

@@ -86,8 +86,10 @@ impl Words for Database {
             None => words,
         };
         let table = index.table();
-        let newest = format!("SELECT rowid FROM {table} WHERE {table} MATCH ?1 ORDER BY rowid DESC LIMIT ?2");
-        let sql = if order == Order::Best { RANKED } else { &newest };
-        all(self, sql, params![expression, max], |row| row.get(0))
+        let sql = match order {
+            Order::Best => RANKED.to_owned(),
+            Order::Newest => format!("SELECT rowid FROM {table} WHERE {table} MATCH ?1 ORDER BY rowid DESC LIMIT ?2"),
+        };
+        all(self, &sql, params![expression, max], |row| row.get(0))
     }
 }
