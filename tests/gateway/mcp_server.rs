@@ -271,7 +271,7 @@ fn bad_messages_have_errors_of_the_protocol() {
         let request = client.request("POST", "/mcp").header("content-type", "application/json");
         request.header("mcp-session-id", &session.id).body(text).send()
     };
-    // A fault has its code, and the id if there is one.
+    // An error has a code, and the id of the request if it has one.
     for (text, id, code) in [
         ("", Value::Null, -32700),
         (r#"{"jsonrpc":"2.0","id":1,"method":"tools/li"#, Value::Null, -32700),

@@ -148,7 +148,7 @@ async fn start(start: &mut Start<Flags>) -> Result<(Table<Part>, Arc<Part>), Err
     let pool = |part: &str| Pool::new(start.places.socket(part));
     let skills = Arc::new(Skills::of_tools(pool("tools")));
     let (loading, mut stop) = (skills.clone(), start.stop.clone());
-    // So that the log immediately shows which texts are left out.
+    // They are loaded now so that the log shows at once which texts are left out.
     start.tasks.spawn(async move {
         tokio::select! {
             _ = loading.texts() => {}

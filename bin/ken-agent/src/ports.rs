@@ -83,16 +83,16 @@ pub(crate) trait Tools: Send + Sync {
     fn call(&self, requested: RequestedCall, grant: Option<Grant>) -> Pending<'static, Result<ToolResult, String>>;
 }
 
-/// What is known of a tool; of an unknown one, the default.
+/// What is known of a tool. The default stands for an unknown tool.
 #[derive(Debug, Default)]
 pub(crate) struct ToolFacts {
-    /// Whether the agent itself has it. Such a tool starts no process, and its calls cannot be approved.
+    /// Whether it is a tool of the agent itself. Such a tool starts no process, and its calls need no approval.
     pub(crate) is_built_in: bool,
     /// Whether a call may be repeated if its outcome is unknown.
     pub(crate) is_idempotent: bool,
-    /// Whether calls change nothing, so that nobody has to know afterwards that one began. Certain of built-in tools alone.
+    /// Whether calls change nothing, so that nobody has to know afterwards that one began. Only of built-in tools is this certain.
     pub(crate) only_reads: bool,
-    /// The origin of outside text in the results, if there can be any. Those of built-in tools say themselves where their text comes from.
+    /// The origin of outside text in the results, if there can be any. The results of built-in tools name it themselves.
     pub(crate) outside: Option<String>,
     /// The process of ken-tools that now runs calls.
     pub(crate) process: Option<String>,
@@ -344,7 +344,7 @@ async fn replied<T>(reply: oneshot::Receiver<T>) -> T {
     }
 }
 
-/// Where nothing is executed, nothing needs an approval.
+/// Asks for no approvals: for replays, which execute nothing, and for tests.
 pub(crate) struct NoApprovals;
 
 impl Policy for NoApprovals {

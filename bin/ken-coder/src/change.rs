@@ -133,10 +133,10 @@ pub(crate) fn record(settings: &Settings, command: &str) -> Result<Record, Error
     })
 }
 
-/// Returns what a file has to hold that gets this version.
+/// Returns the content of a file for the version that it gets.
 type Contents<'a> = dyn Fn(&RelPath, &Version) -> Result<Cow<'a, [u8]>, Error> + 'a;
 
-/// Changes the files of the record and returns it. After an error, every file is as it was before, unless it could not be
+/// Makes the changes that the record lists, and returns the record. After an error, every file is as it was before, unless it could not be
 /// restored.
 pub(crate) fn commit(
     tree: &Tree,

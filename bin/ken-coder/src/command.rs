@@ -148,7 +148,7 @@ impl Operation for Run {
     }
 }
 
-/// What a call comes to by the settings alone, whatever is in the files.
+/// What the call and the settings decide, without a look at the files of the workspace.
 struct Terms<'a> {
     argv: Vec<String>,
     verdict: Requirement,

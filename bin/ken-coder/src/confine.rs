@@ -31,7 +31,7 @@ pub(crate) fn run_confined<T: Send>(
     })
 }
 
-/// Does the same with the files of the workspace.
+/// Like [`run_confined`], with the workspace opened inside the confined thread.
 pub(crate) fn with_tree<T: Send>(
     settings: &Settings,
     access: Access,

@@ -93,7 +93,7 @@ impl Tree {
         }
     }
 
-    /// Returns the kind of what is at a place, of a link itself; `None` if nothing is there or it cannot be looked at.
+    /// Returns the type of the file at a place, without following a link; `None` if there is none or it cannot be examined.
     pub(crate) fn kind(&self, place: &RelPath) -> Option<FileType> {
         Some(FileType::from_raw_mode(self.stat(place, Links::Refuse).ok()??.st_mode))
     }
@@ -192,7 +192,7 @@ impl Tree {
         renameat_with(&folder, staged, &folder, name, RenameFlags::empty()).map_err(|errno| resolve_error(place, errno))
     }
 
-    /// Puts a new file in place of one that has its name, by way of a temporary name that nothing may have.
+    /// Writes a file under a temporary name beside `place`, and renames it over what is there. Fails if something has the temporary name.
     pub(crate) fn replace(&self, place: &RelPath, name: &str, mode: u32, bytes: &[u8]) -> Result<(), Error> {
         self.create(place, name, mode, bytes, true)?;
         self.take_over(place, name)

@@ -10,7 +10,7 @@ use serde::Deserialize;
 
 use crate::provider::{Rates, Window};
 
-/// The known properties of a model. An unknown one has the defaults.
+/// What is known of a model. A property that is not known has its default.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Model {

@@ -162,7 +162,7 @@ impl Store {
         }
     }
 
-    /// Waits for news, until a time.
+    /// Waits for news. Returns `None` if there is none until this time.
     async fn news(&self, waiting: &Subscription, until: Instant) -> Result<Option<News>, Error> {
         tokio::select! {
             news = timeout_at(until, waiting.news()) => Ok(news.ok()),

@@ -20,7 +20,7 @@ pub fn local() -> Scope {
     Scope { connector: "tui".into(), actor_id: actor.into(), conversation_id: actor.into(), thread_id: None }
 }
 
-/// Returns a scope as a query.
+/// Returns a scope as the query of a URL.
 pub(crate) fn query(of: &Scope) -> String {
     let fields = json!(of);
     let pairs = fields.as_object().into_iter().flatten();

@@ -334,7 +334,7 @@ impl Asked<'_> {
         given.get("sentence").and_then(Value::as_u64) == Some(self.index as u64 + 1)
     }
 
-    /// Returns what counts of the verdicts in an answer, or why nothing does.
+    /// Returns the opinion of an answer, by the verdicts in it that count. Fails with the reason if none does.
     fn opinion(&self, given: &[Value]) -> Result<Opinion, String> {
         let mut meant = given.iter().filter(|given| self.is_meant(given));
         let only = match (meant.next(), meant.next()) {

@@ -344,7 +344,7 @@ impl Key {
     }
 }
 
-/// The number that a word counts with.
+/// The number that a word stands for.
 fn whole_number(word: &Word) -> Option<f64> {
     match word.lower.as_str() {
         "no" => Some(0.0),

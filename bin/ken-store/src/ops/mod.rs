@@ -1,5 +1,5 @@
 //! The operations, one module for each noun. They check arguments, decide what to do, and read and change rows. An operation is a type in
-//! `ken_types::ops` with an implementation of [`Read`] or [`Write`] here, and a line in `operations.rs`.
+//! `ken_types::ops` with an implementation of [`Read`] or [`Write`] here, and a line in `src/operations.rs`.
 
 pub(crate) mod approvals;
 pub(crate) mod background;

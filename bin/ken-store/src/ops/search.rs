@@ -36,7 +36,7 @@ fn weigh(tables: &dyn Tables, index: Index, query: &Query, size: u64) -> Result<
     let words: Vec<&[String]> = query.terms().iter().map(|term| term.stems.as_slice()).collect();
     let holders = match (size, words.len()) {
         (0, _) => vec![0; words.len()],
-        // A row contains the only word or not, so its weight changes no score.
+        // Every row that is found contains the only word, so its score is 1 whatever the weight of the word.
         (_, 1) => vec![1],
         _ => tables.document_frequencies(index, &words, size)?,
     };

@@ -219,7 +219,7 @@ pub(super) fn end(
     finish(tables, found, &log, ending, change)
 }
 
-/// Returns where an event stands that the store itself adds to the stream of an instance.
+/// Returns the place of an event that the store itself adds to the stream of an instance.
 pub(super) fn place(
     log: &LogRow,
     id: &SubmissionId,

@@ -26,7 +26,7 @@ pub struct AbsentHost {
     pub seen_at: Timestamp,
 }
 
-/// The hosts that use the database. What stands here is true of a file, which has none.
+/// The hosts that use the database. The defaults are for a file, which has no hosts; a server implements every function.
 pub trait HostTable {
     fn hosts(&self) -> Result<Hosts, Error> {
         Ok(Hosts::default())
@@ -73,7 +73,7 @@ pub trait HostTable {
         Ok(Vec::new())
     }
 
-    /// Returns how the server is.
+    /// Returns the state of the database server; `None` for a file.
     fn server_health(&self) -> Result<Option<ServerHealth>, Error> {
         Ok(None)
     }

@@ -31,9 +31,9 @@ pub struct Dialect {
     pub position: &'static str,
     /// The condition that the text `name` begins with ?1.
     pub begins: &'static str,
-    /// Stands before a join whose tables are to be read in their order, which the server finds itself.
+    /// Stands before JOIN, so that SQLite reads the tables in the order in which they are written. A server chooses the order itself.
     pub in_order: &'static str,
-    /// Stands behind the table `vectors`, of which only those of one model are to be read.
+    /// Stands behind the table `vectors`, so that SQLite uses the index by model. A server chooses the index itself.
     pub of_model: &'static str,
     /// The sessions of exchanges, of which ?4 is a list in JSON, each with the newest of them.
     pub sessions_of_exchanges: &'static str,

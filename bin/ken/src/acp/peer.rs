@@ -59,13 +59,13 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Peer {
-    /// Tells what has happened in a session.
+    /// Sends the editor an update of a session.
     pub(super) fn update(&self, session: &str, update: &Value) {
         let params = json!({"sessionId": session, "update": update});
         self.write(&json!({"jsonrpc": "2.0", "method": "session/update", "params": params}));
     }
 
-    /// Tells a piece of text of a session.
+    /// Sends the editor a piece of text of a session.
     pub(super) fn chunk(&self, session: &str, kind: &str, text: &str) {
         if !text.is_empty() {
             self.update(session, &json!({"sessionUpdate": kind, "content": {"type": "text", "text": text}}));
