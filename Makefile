@@ -25,7 +25,8 @@ build: toolchain tools
 
 # The tools that run once per call are linked statically: without the dynamic loader they start in two thirds of the time. They
 # use musl, which is faster still, if rustup has the target, otherwise glibc. Code and constants share pages (noseparate-code),
-# which saves mappings and page faults, a fiftieth of the time. The programs are installed where cargo puts the others.
+# which saves mappings and page faults, a fiftieth of the time. They are compiled by themselves, so that their libraries
+# have none of the features that only daemons need. The programs are installed where cargo puts the others.
 TOOLS := $(patsubst bin/%/Cargo.toml,%,$(wildcard $(patsubst %,bin/%/Cargo.toml,ken-rep ken-esl ken-vvp ken-laws ken-sandbox)))
 tools: toolchain
 	@host=$$(rustc -vV | sed -n 's/^host: //p'); musl=$$(echo $$host | sed 's/-gnu$$/-musl/'); \
@@ -34,7 +35,7 @@ tools: toolchain
 	mkdir -p target/release && \
 	echo "make: compiling the tools ($(TOOLS)), linked statically" && \
 	CARGO_PROFILE_RELEASE_LTO=fat RUSTFLAGS="$$RUSTFLAGS -C target-feature=+crt-static -C relocation-model=static -C link-arg=-Wl,-z,noseparate-code" \
-		$(CARGO) build --release --locked --target $$target $(PACKAGES) $(TOOLS:%=--bin %) && \
+		$(CARGO) build --release --locked --target $$target $(TOOLS:%=-p %) && \
 	install -m 755 $(TOOLS:%=target/$$target/release/%) target/release
 
 # All programs but ken-textgen, which takes as long to compile as all others together.

@@ -41,7 +41,8 @@ use serde::{Deserialize, Serialize};
 use crate::{Error, json};
 
 /// An operation of a part, declared with [`operations!`](crate::operations). Its functions are compiled once, in the crate that declares
-/// it. If they were generic, each program would compile the conversions of all operations that it calls or answers.
+/// it. If they were generic, each program would compile the conversions of all operations that it calls or answers. They are there with
+/// the feature `wire`, because to compile them takes longer than all else here, and most programs that run once per call need none.
 pub trait Op: 'static {
     /// The name, `noun.verb`, unique within its part.
     const NAME: &'static str;
@@ -52,12 +53,18 @@ pub trait Op: 'static {
     type Item: Serialize + DeserializeOwned + Send + 'static;
 
     /// Appends the arguments as JSON.
+    #[cfg(feature = "wire")]
     fn write_args(args: &Self::Args, to: &mut Vec<u8>) -> Json<()>;
     /// Parses arguments. An error names the field as a JSON pointer below `/args`.
+    #[cfg(feature = "wire")]
     fn read_args(text: &str) -> Result<Self::Args, Error>;
+    #[cfg(feature = "wire")]
     fn write_reply(reply: &Self::Reply, to: &mut Vec<u8>) -> Json<()>;
+    #[cfg(feature = "wire")]
     fn read_reply(text: &str) -> Json<Self::Reply>;
+    #[cfg(feature = "wire")]
     fn write_item(item: &Self::Item, to: &mut Vec<u8>) -> Json<()>;
+    #[cfg(feature = "wire")]
     fn read_item(text: &str) -> Json<Self::Item>;
 }
 
@@ -122,34 +129,51 @@ macro_rules! operations {
                 type Reply = $reply;
                 type Item = $crate::operations!(@item $($item)?);
 
-                fn write_args(args: &Self::Args, to: &mut Vec<u8>) -> $crate::ops::Json<()> {
-                    $crate::ops::write(args, to)
-                }
-
-                fn read_args(text: &str) -> Result<Self::Args, $crate::Error> {
-                    $crate::ops::read_args(text)
-                }
-
-                fn write_reply(reply: &Self::Reply, to: &mut Vec<u8>) -> $crate::ops::Json<()> {
-                    $crate::ops::write(reply, to)
-                }
-
-                fn read_reply(text: &str) -> $crate::ops::Json<Self::Reply> {
-                    $crate::ops::read(text)
-                }
-
-                fn write_item(item: &Self::Item, to: &mut Vec<u8>) -> $crate::ops::Json<()> {
-                    $crate::ops::write(item, to)
-                }
-
-                fn read_item(text: &str) -> $crate::ops::Json<Self::Item> {
-                    $crate::ops::read(text)
-                }
+                $crate::conversions!();
             }
         )+
     };
     (@item) => { $crate::ops::NoItem };
     (@item $item:ty) => { $item };
+}
+
+/// The functions of [`Op`]. A macro, because the feature is that of this crate, wherever operations are declared.
+#[cfg(feature = "wire")]
+#[doc(hidden)]
+#[macro_export]
+macro_rules! conversions {
+    () => {
+        fn write_args(args: &Self::Args, to: &mut Vec<u8>) -> $crate::ops::Json<()> {
+            $crate::ops::write(args, to)
+        }
+
+        fn read_args(text: &str) -> Result<Self::Args, $crate::Error> {
+            $crate::ops::read_args(text)
+        }
+
+        fn write_reply(reply: &Self::Reply, to: &mut Vec<u8>) -> $crate::ops::Json<()> {
+            $crate::ops::write(reply, to)
+        }
+
+        fn read_reply(text: &str) -> $crate::ops::Json<Self::Reply> {
+            $crate::ops::read(text)
+        }
+
+        fn write_item(item: &Self::Item, to: &mut Vec<u8>) -> $crate::ops::Json<()> {
+            $crate::ops::write(item, to)
+        }
+
+        fn read_item(text: &str) -> $crate::ops::Json<Self::Item> {
+            $crate::ops::read(text)
+        }
+    };
+}
+
+#[cfg(not(feature = "wire"))]
+#[doc(hidden)]
+#[macro_export]
+macro_rules! conversions {
+    () => {};
 }
 
 /// Declares an enum whose variants have names: `Variant = "name",`. The names are used in JSON, in the store and in
