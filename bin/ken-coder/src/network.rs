@@ -224,7 +224,7 @@ pub(crate) fn remote_of<'a>(
         return Err(forbidden("only http and https can be reached, by way of the proxy".to_owned())
             .hint("use the https URL of the repository, or do it yourself"));
     }
-    let folder = if RelPath::is_ambiguous(path) { None } else { work.led(&settings.root, path) };
+    let folder = work.led_unambiguously(&settings.root, path);
     let folder = folder.filter(|folder| settings.layout.project(folder).is_some());
     folder.map(Remote::Folder).ok_or_else(|| forbidden("it is not a repository of the workspace".to_owned()))
 }

@@ -111,8 +111,13 @@ impl RelPath {
         RelPath::parse(&names.join("/")).ok()
     }
 
+    /// Like [`RelPath::led`], for a place that is going to be used. Returns `None` also for an absolute path with `..` in it.
+    pub(crate) fn led_unambiguously(&self, root: &Path, path: &str) -> Option<RelPath> {
+        if RelPath::is_ambiguous(path) { None } else { self.led(root, path) }
+    }
+
     /// Whether an absolute path has `..` in it. It could lead elsewhere than it seems to, because a name before may be a link.
-    pub(crate) fn is_ambiguous(path: &str) -> bool {
+    fn is_ambiguous(path: &str) -> bool {
         path.starts_with('/') && path.split('/').any(|name| name == "..")
     }
 

@@ -442,8 +442,7 @@ pub(crate) fn pointer(settings: &Settings, tree: &Tree, git: &RelPath) -> Result
 }
 
 fn led(settings: &Settings, from: &RelPath, path: &[u8]) -> Option<RelPath> {
-    let path = std::str::from_utf8(path.trim_ascii()).ok()?;
-    if RelPath::is_ambiguous(path) { None } else { from.led(&settings.root, path) }
+    from.led_unambiguously(&settings.root, std::str::from_utf8(path.trim_ascii()).ok()?)
 }
 
 fn outside(pointer: &RelPath) -> Error {
