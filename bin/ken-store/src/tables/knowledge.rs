@@ -216,7 +216,7 @@ pub struct WordSearch<'a> {
 /// Which rows of an index are returned first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Order {
-    /// In knowledge only; a search of memory is never ranked.
+    /// By rank. In knowledge only; a search of memory is never ranked.
     Best,
     Newest,
 }

@@ -25,21 +25,21 @@ pub(super) type See<'a> = &'a mut dyn FnMut(&dyn Row) -> Result<bool, Error>;
 
 #[derive(Debug, Clone, Copy)]
 pub struct Dialect {
-    /// Stands behind a text to make JSON of it, from which `->` and `->>` read.
+    /// Follows a text to make JSON of it, from which `->` and `->>` read.
     pub json: &'static str,
     /// The function for the place of one text in another.
     pub position: &'static str,
     /// The condition that the text `name` begins with ?1.
     pub begins: &'static str,
-    /// Stands before JOIN, so that SQLite reads the tables in the order in which they are written. A server chooses the order itself.
+    /// Precedes JOIN, so that SQLite reads the tables in the order in which they are written. A server chooses the order itself.
     pub in_order: &'static str,
-    /// Stands behind the table `vectors`, so that SQLite uses the index by model. A server chooses the index itself.
+    /// Follows the table `vectors`, so that SQLite uses the index by model. A server chooses the index itself.
     pub of_model: &'static str,
     /// The sessions of exchanges, of which ?4 is a list in JSON, each with the newest of them.
     pub sessions_of_exchanges: &'static str,
-    /// Stands behind another assignment in a row of `submissions`, and makes this host the one that holds it.
+    /// Follows another assignment in a row of `submissions`, and makes this host the one that holds it.
     pub hold_here: &'static str,
-    /// Stands behind a condition on `submissions`: this host holds it.
+    /// Follows a condition on `submissions`: this host holds it.
     pub is_held_here: &'static str,
     /// The same for the sessions of these streams `s.stream`: this host can do their work.
     pub is_done_here: &'static str,

@@ -41,8 +41,9 @@ use serde::{Deserialize, Serialize};
 use crate::{Error, json};
 
 /// An operation of a part, declared with [`operations!`](crate::operations). Its functions are compiled once, in the crate that declares
-/// it. If they were generic, each program would compile the conversions of all operations that it calls or answers. They are there with
-/// the feature `wire`, because to compile them takes longer than all else here, and most programs that run once per call need none.
+/// it. If they were generic, each program would compile the conversions of all operations that it calls or answers. They are behind
+/// the feature `wire`, because they take longer to compile than the rest of this crate, and programs without an asynchronous client or server
+/// do not use them.
 pub trait Op: 'static {
     /// The name, `noun.verb`, unique within its part.
     const NAME: &'static str;
