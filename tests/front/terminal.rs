@@ -73,7 +73,8 @@ fn no_control_character_of_data_reaches_a_terminal() {
         assert!(reached.is_empty(), "{command:?} on a terminal: {shown:?}");
         assert!(shown.contains('\u{fffd}'), "{command:?} shows where they were: {shown:?}");
         let raw = [&["--raw"], command].concat();
-        let (shown, _) = on_terminal(system.command(&raw));
+        let (shown, status) = on_terminal(system.command(&raw));
+        assert_eq!(status, 0, "{raw:?}: {shown}");
         let kept: Vec<char> = kept.iter().copied().filter(|c| shown.contains(*c)).collect();
         assert_eq!(&kept, wanted, "{raw:?}: {shown:?}");
     }

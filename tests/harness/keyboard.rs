@@ -1,7 +1,7 @@
 //! Runs a program on a pseudo-terminal, with a keyboard and a screen.
 
 use std::fs::File;
-use std::io::{Read, Write};
+use std::io::Write;
 use std::os::fd::AsFd;
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -13,6 +13,8 @@ use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 use nix::pty::{Winsize, openpty};
 use nix::sys::termios::{SetArg, Termios, tcgetattr, tcsetattr};
 use rustix::termios::tcsetwinsize;
+
+use crate::terminal::read_output;
 
 /// Maximum time to wait for output, on a busy machine.
 const TIMEOUT: Duration = Duration::from_secs(30);
@@ -67,17 +69,14 @@ impl Terminal {
         }));
         let written = Arc::clone(&shown);
         let reader = std::thread::spawn(move || {
-            let mut buffer = [0; 16 * 1024];
-            // When the last writer has closed the terminal, Linux returns EIO (pty(7)).
-            while let Ok(count @ 1..) = screen.read(&mut buffer) {
+            read_output(&mut screen, |bytes| {
                 let now = Instant::now();
                 let mut shown = written.lock().expect("the screen");
-                let bytes = buffer.get(..count).unwrap_or_default();
                 shown.screen.process(bytes);
                 shown.bytes.extend(bytes);
                 let end = shown.bytes.len();
                 shown.times.push((end, now));
-            }
+            });
         });
         Terminal { child, keyboard, state: shown, reader: Some(reader), before: modes }
     }

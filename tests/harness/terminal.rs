@@ -25,12 +25,19 @@ pub fn on_terminal(mut command: Command) -> (String, i32) {
     // The command has the other descriptors of the terminal. Reading ends only when they are closed.
     drop(command);
     let mut printed = Vec::new();
-    let mut master = File::from(terminal.master);
-    let mut buffer = [0; 4096];
-    // When the last writer has closed the terminal, Linux returns EIO (pty(7)).
-    while let Ok(bytes @ 1..) = master.read(&mut buffer) {
-        printed.extend(buffer.iter().take(bytes));
-    }
+    read_output(&mut File::from(terminal.master), |bytes| printed.extend(bytes));
     let status = child.wait().expect("an end").code().expect("an exit status");
     (String::from_utf8_lossy(&printed).into_owned(), status)
+}
+
+/// Reads the output of a terminal until its last writer has closed it. Linux then returns EIO (pty(7)).
+pub(crate) fn read_output(master: &mut File, mut take: impl FnMut(&[u8])) {
+    let mut buffer = [0; 16 * 1024];
+    // Linux first waits for output that is on its way and then looks whether the terminal is closed (`n_tty_read`). What is
+    // written and closed between the two is still there after the first EIO.
+    for _ in 0..2 {
+        while let Ok(count @ 1..) = master.read(&mut buffer) {
+            take(buffer.get(..count).unwrap_or_default());
+        }
+    }
 }
