@@ -299,10 +299,11 @@ fn a_secret_that_its_recipient_repeats_appears_nowhere() {
                     ("c7", "failing_json_tool", "{}"),
                     ("c8", "cut_tool", "{}"),
                     ("c3", "mcp__double__variable", "{\"name\": \"TOKEN\"}"),
-                    ("c4", "mcp__double__die", "{}"),
                     ("c5", "task", "{\"agent\": \"research-worker\", \"prompt\": \"dig\"}"),
                 ],
             ),
+            // The calls of one message run side by side, and the end of the server would end those to it.
+            (false, 7) => openai(&[], &[("c4", "mcp__double__die", "{}")]),
             (true, 0) => openai(&[], &[("c1", "mcp__remote__echo", "{\"text\": \"hello\"}")]),
             _ => openai(&["Done."], &[]),
         })
