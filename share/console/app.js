@@ -20,10 +20,15 @@ const PAGES = [
   { name: "system", title: "System", key: "y", load: async () => (await import("./system.js")).System },
 ];
 
+/** An address that a person has typed can contain a `%` that begins no escape. */
+function decoded(text) {
+  try { return decodeURIComponent(text); } catch { return text; }
+}
+
 function route() {
   const [name, ...rest] = location.hash.replace(/^#\/?/, "").split("/");
   const known = PAGES.find(page => page.name === name) ?? PAGES[0];
-  return { page: known, id: known.name === name && rest.length ? decodeURIComponent(rest.join("/")) : undefined };
+  return { page: known, id: known.name === name && rest.length ? decoded(rest.join("/")) : undefined };
 }
 
 /** What is not as it should be, from the state of the system. */
@@ -64,7 +69,9 @@ class App extends Component {
       try {
         await comeIn(code);
       } catch (error) {
-        return this.setState({ refused: error });
+        // A browser that needs no link goes on without it.
+        const mayRead = await get("/api/inbox").then(() => true, () => false);
+        if (!mayRead) return this.setState({ refused: error });
       }
     }
     const to = route();

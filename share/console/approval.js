@@ -186,7 +186,12 @@ export class Approval extends Component {
       if (error.status !== 409) this.setState({ error });
     }
     await this.load();
-    this.setState({ busy: false });
+    this.setState({ busy: false }, () => this.refocus());
+  }
+
+  /** The button or field that had the focus is gone. Without this the next key would be one of the page. */
+  refocus() {
+    if (document.activeElement === document.body) this.card?.focus({ preventScroll: true });
   }
 
   onKey(event) {
@@ -203,7 +208,7 @@ export class Approval extends Component {
       ${error ? html`<${Failed} error=${error} retry=${() => this.load()} />` : html`<p class="note">Reading ${id} …</p>`}</article>`;
     const { request, status } = seen.record;
     const isPending = status === "pending";
-    return html`<article class="card approval risk-${oneLine(request.risk)}" tabindex="0" aria-labelledby=${`what-${id}`}
+    return html`<article class="card approval risk-${oneLine(request.risk)}" tabindex="0" aria-labelledby=${`what-${id}`} ref=${card => { this.card = card; }}
         onKeyDown=${event => isPending && this.onKey(event)}>
       <h3 id=${`what-${id}`}>${oneLine(request.summary)}</h3>
       <dl>
@@ -238,7 +243,7 @@ export class Approval extends Component {
             onInput=${event => this.setState({ reason: event.target.value })}
             onKeyDown=${event => event.key === "Enter" && this.decide(false)} /></label>
         <button type="button" class="danger" disabled=${!mayDeny} onClick=${() => this.decide(false)}>Deny</button>
-        <button type="button" onClick=${() => this.setState({ denying: false })}>Back</button>`
+        <button type="button" onClick=${() => this.setState({ denying: false }, () => this.refocus())}>Back</button>`
       : html`<button type="button" class="main" disabled=${!mayApprove} onClick=${() => this.decide(true)}>Approve once</button>
         <button type="button" disabled=${!maySession} onClick=${() => this.decide(true, "session")}>Approve for this session</button>
         <button type="button" class="danger" disabled=${!mayDeny} onClick=${() => this.setState({ denying: true })}>Deny …</button>`}

@@ -309,6 +309,7 @@ fn an_approval_is_shown_whole_and_decided_once() {
         tab.sees("denied by console, uid");
         tab.sees("not today");
     }
+    one.wait("document.activeElement.matches('.approval')");
     two.wait("!document.title.startsWith('(')");
     one.sees("The turn is over.");
     assert!(!system.home().join("state/workspace/repos/site/NOTE").exists());
@@ -465,7 +466,7 @@ fn a_message_is_edited_and_sent_again() {
     say(&tab, "Good morning");
     tab.wait(LIVE);
     let old = tab.eval("location.hash");
-    tab.eval("void document.querySelector('.composer textarea').focus()");
+    // The conversation has a page of its own now, and a person goes on writing.
     tab.type_text("And in the evning?");
     tab.press("Enter");
     tab.wait("document.querySelectorAll('.turn.completed').length === 2");
@@ -890,8 +891,11 @@ fn a_link_lets_a_browser_in_and_leaves_the_address() {
     let other = browser.tab(WIDE.0, WIDE.1, false);
     other.open(&format!("{address}/#link={code}"));
     other.sees("the link was used before");
-    other.open(&format!("http://127.0.0.1:{}/", system.address().port()));
+    // A local browser needs none.
+    other.open(&format!("http://127.0.0.1:{}/#link={code}", system.address().port()));
     other.sees("Nothing waits for you.");
+    other.eval("void (location.hash = '#/chat/100%')");
+    other.sees("There is no such conversation");
 }
 
 /// Rules of accessibility, pictures, and what the first look costs.
