@@ -657,7 +657,10 @@ fn ken_messenger_administers_the_connector() {
     assert_eq!((&why["updateId"], &why["reason"]), (&json!(1), &json!("dm_allowlist")));
     assert!(done(&["outbox"]).contains("messenger:2:answer"));
     assert_eq!(done(&["group", "-100", "--rm"]), "removed group -100\n");
+    let (_, stderr, status) = printed(&["remove", "55"]);
+    assert!(status == 2 && stderr.contains("user 55 is not admitted"), "{stderr}");
     assert_eq!(done(&["remove", "5"]), "removed user 5\n");
+    assert_eq!(printed(&["remove", "5"]).2, 2);
     assert_eq!(printed(&["pair", "ABCDEFGH"]).2, 2);
     assert_eq!(printed(&["deny", "ABCDEFGH"]).2, 2);
 }

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 use std::process::{Output, Stdio};
+use std::time::Duration;
 
 use ken_tests::provider::{Piece, Provider, Reply, openai};
 use ken_tests::{Builder, System, binary, until};
@@ -241,6 +242,32 @@ fn control_c_cancels_the_turn_and_then_ends_the_program() {
         let shown = String::from_utf8(shown.stdout).unwrap();
         assert!(shown.contains("part") && !shown.contains("(running)"), "{shown}");
         assert_eq!(interrupted(words, 2), "");
+    }
+}
+
+/// The gateway may have accepted a prompt whose sender has no answer yet.
+#[test]
+fn control_c_cancels_a_prompt_that_is_being_sent() {
+    let system = ken_tests::scripted();
+    for words in [&["chat", "hold on"][..], &["tui", "--print", "hold on"]] {
+        system.signal("store", Signal::SIGSTOP);
+        let child = system.command(words).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let status = || std::fs::read_to_string(format!("/proc/{}/status", child.id())).unwrap();
+        let catches = |line: &str| u64::from_str_radix(line, 16).unwrap() & 1 << (Signal::SIGINT as u32 - 1) != 0;
+        until("Ctrl+C is caught", || {
+            status().lines().find_map(|line| line.strip_prefix("SigCgt:\t")).is_some_and(catches)
+        });
+        // The prompt is sent next.
+        std::thread::sleep(Duration::from_millis(500));
+        kill(Pid::from_raw(i32::try_from(child.id()).unwrap()), Signal::SIGINT).unwrap();
+        std::thread::sleep(Duration::from_millis(500));
+        system.signal("store", Signal::SIGCONT);
+        let output = child.wait_with_output().unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(130), "{words:?}: {said}");
+        assert!(said.contains("the turn was cancelled; what was said is kept"), "{words:?}: {said}");
+        let shown = String::from_utf8(system.ken(&["show", "last"]).stdout).unwrap();
+        assert!(shown.contains("hold on") && !shown.contains("(running)"), "{words:?}: {shown}");
     }
 }
 

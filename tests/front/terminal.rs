@@ -96,6 +96,30 @@ fn no_control_character_of_data_reaches_a_terminal() {
     }
 }
 
+/// Output that nobody can read is an error, whose message says that it is the output.
+#[test]
+fn output_that_cannot_be_written_is_an_error() {
+    let system = Builder::default().start();
+    for (to, why) in [(">/dev/full", "No space left on device"), (">&-", "it is closed")] {
+        for (program, words) in [
+            ("ken", &["status"][..]),
+            ("ken", &["sessions"]),
+            ("ken", &["chat", "hello"]),
+            ("ken-tui", &["--print", "hello"]),
+        ] {
+            let ken = system.command(words);
+            let mut shell = Command::new("sh");
+            shell.args(["-c", &format!("exec \"$0\" \"$@\" {to}")]).arg(binary(program)).args(ken.get_args());
+            shell.envs(ken.get_envs().filter_map(|(name, value)| Some((name, value?))));
+            let output = shell.output().unwrap();
+            let said = String::from_utf8(output.stderr).unwrap();
+            assert_eq!(output.status.code(), Some(75), "{words:?} {to}: {said}");
+            let wanted = format!("cannot write to standard output: {why}");
+            assert!(said.contains(&wanted), "{words:?} {to}: {said}");
+        }
+    }
+}
+
 #[test]
 fn no_control_character_that_a_tool_quotes_reaches_a_terminal() {
     let text = format!("I am so happy! {} It always works.", text_of(&controls()));

@@ -64,6 +64,7 @@ pub(crate) async fn remove(app: Arc<Cognitive>, caller: Caller, request: Request
     app.record(vec![record.clone()]).await?;
     let removed = app.keys.remove(user_id);
     app.settle(record, removed).await?;
+    app.sessions.forget(user_id);
     Response::json(200, &json!({"user_id": user_id, "deleted": true, "keys": count}))
 }
 

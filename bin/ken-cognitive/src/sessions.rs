@@ -53,13 +53,14 @@ impl Sessions {
         }
     }
 
-    /// Adds a JSON entry. A session that has been removed in the meantime is created again.
+    /// Adds a JSON entry. A session that has been removed in the meantime is created again, unless another user has it now.
     pub(crate) fn record(&self, id: &str, user_id: &str, entry: Bytes) {
         let mut kept = self.lock();
-        if !kept.by_id.contains_key(id) {
-            kept.insert(id, user_id);
+        match kept.by_id.get(id) {
+            Some(session) if &*session.owner != user_id => return,
+            Some(_) => kept.touch(id),
+            None => kept.insert(id, user_id),
         }
-        kept.touch(id);
         kept.push(id, entry);
         kept.make_room();
     }
@@ -70,6 +71,16 @@ impl Sessions {
         let session = kept.by_id.get(id)?;
         let may_see = session.owner == caller.user_id || caller.role == Role::Admin;
         may_see.then(|| session.entries.iter().cloned().collect())
+    }
+
+    /// Removes the sessions of a user, whose name may become that of somebody else.
+    pub(crate) fn forget(&self, user_id: &str) {
+        let mut kept = self.lock();
+        let of_user = kept.by_id.iter().filter(|(_, session)| &*session.owner == user_id);
+        let ids: Vec<String> = of_user.map(|(id, _)| id.clone()).collect();
+        for id in ids {
+            kept.remove(&id);
+        }
     }
 
     pub(crate) fn count(&self) -> usize {
@@ -115,9 +126,14 @@ impl Kept {
             let Some((_, id)) = self.by_use.pop_first() else {
                 return;
             };
-            if let Some(session) = self.by_id.remove(&id) {
-                self.bytes -= id.len() + session.entries.iter().map(Bytes::len).sum::<usize>();
-            }
+            self.remove(&id);
+        }
+    }
+
+    fn remove(&mut self, id: &str) {
+        if let Some(session) = self.by_id.remove(id) {
+            self.by_use.remove(&session.used);
+            self.bytes -= id.len() + session.entries.iter().map(Bytes::len).sum::<usize>();
         }
     }
 }
@@ -144,6 +160,13 @@ mod tests {
         sessions.record("big", "anna", Bytes::from(vec![0; MAX_BYTES - 100]));
         assert!(sessions.count() < 100, "{}", sessions.count());
         assert!(sessions.history("s0", &anna).is_some(), "used last");
+        sessions.claim("berta's", "berta").unwrap();
+        // The answer to a call of anna, whose session was removed meanwhile.
+        sessions.record("berta's", "anna", Bytes::from_static(b"{}"));
+        let berta = Owner { user_id: "berta".into(), ..anna };
+        assert_eq!(sessions.history("berta's", &berta), Some(Vec::new()));
+        sessions.forget("anna");
+        assert_eq!(sessions.count(), 1);
         let kept = sessions.lock();
         let bytes: usize =
             kept.by_id.iter().map(|(id, one)| id.len() + one.entries.iter().map(Bytes::len).sum::<usize>()).sum();

@@ -40,11 +40,12 @@ pub(crate) fn run(finder: &Finder, words: &str, selector: &Selector, as_json: bo
         selector => Some(open(&mut gateway, selector)?.id),
     };
     let interrupt = Interrupt::catch()?;
+    // The gateway may have accepted the prompt before its answer is here.
+    interrupt.turn_begins();
     // A log or a diff is text from outside, as an attached file is.
     let accepted = gateway.chat(&Prompt { text, session, attached: has_stdin, ..Prompt::default() })?;
     match accepted.turn() {
         Some(turn) => {
-            interrupt.turn_begins();
             let session = accepted.session().unwrap_or_default();
             let followed = follow(&gateway, (&turn, &session), finder.command(), as_json, &interrupt);
             match followed {
@@ -131,12 +132,7 @@ pub(crate) fn for_output(text: &str) -> String {
 }
 
 pub(crate) fn put(text: &str) -> Result<(), Error> {
-    let mut out = io::stdout().lock();
-    out.write_all(text.as_bytes()).and_then(|()| out.flush()).map_err(|error| match error.kind() {
-        // It is no error if the reader closes the pipe early.
-        io::ErrorKind::BrokenPipe => Error::cancelled(""),
-        _ => Error::internal(format!("cannot write: {error}")),
-    })
+    ken_tool::print(text.as_bytes())
 }
 
 /// Returns a gateway that prints what a request waits for, each reason once, if standard error is a terminal.

@@ -159,6 +159,7 @@ pub(crate) fn run(globals: &Globals, messenger: &Messenger) -> Result<(), Error>
             print_line(&format!("allowed user {}", user.user))
         }
         Command::Remove(user) => {
+            check_admitted(globals, &user.user)?;
             post(globals, "remove", &json!({"userId": user.user, "notify": user.notify}))?;
             print_line(&format!("removed user {}", user.user))
         }
@@ -170,6 +171,20 @@ pub(crate) fn run(globals: &Globals, messenger: &Messenger) -> Result<(), Error>
         Command::Updates(updates) => list_updates(globals, updates),
         Command::Outbox(list) => list_outbox(globals, list),
         Command::SetWebhook(webhook) => set_webhook(globals, webhook),
+    }
+}
+
+/// Refuses a user who is not admitted, or not by a command. A person who has mistyped an id would believe that a user is removed.
+fn check_admitted(globals: &Globals, user: &str) -> Result<(), Error> {
+    let status = gateway::find(globals)?.get(&format!("{TARGET}/status"))?;
+    let is_admitted = items(&status, "allowedUsers").iter().any(|known| field(known, "userId") == user);
+    let is_configured = items(&status, "configuredUsers").iter().any(|known| known == user);
+    match (is_admitted, is_configured) {
+        (_, true) => Err(Error::conflict(format!("user {user} is admitted by the configuration"))
+            .hint("take the id out of MESSENGER_APPROVED_USER_IDS or MESSENGER_ADMIN_USER_IDS")),
+        (true, false) => Ok(()),
+        (false, false) => Err(Error::not_found(format!("user {user} is not admitted"))
+            .hint("`ken messenger status` lists the admitted users")),
     }
 }
 

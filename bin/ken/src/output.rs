@@ -54,8 +54,7 @@ pub(crate) fn print_text(text: &str) -> Result<(), Error> {
 
 /// Prints bytes unchanged and flushes them.
 pub(crate) fn print_bytes(bytes: &[u8]) -> Result<(), Error> {
-    let mut out = io::stdout().lock();
-    out.write_all(bytes).and_then(|()| out.flush()).map_err(write_error)
+    ken_tool::print(bytes)
 }
 
 /// Prints a line that consists of pieces, each with an optional colour (SGR code of ECMA-48).
@@ -80,14 +79,6 @@ pub(crate) fn wants_colour() -> bool {
 pub(crate) fn print_json(value: &impl Serialize) -> Result<(), Error> {
     let line = serde_json::to_string(value).map_err(|error| Error::internal(error.to_string()))?;
     print_line(&line)
-}
-
-/// Converts the error of a write. If the reader has closed the pipe, the message is empty, and nothing is reported.
-fn write_error(error: io::Error) -> Error {
-    match error.kind() {
-        io::ErrorKind::BrokenPipe => Error::cancelled(String::new()),
-        _ => Error::internal(format!("cannot write: {error}")),
-    }
 }
 
 /// Prints an error on standard error: a sentence, or one line of JSON.

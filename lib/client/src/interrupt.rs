@@ -12,7 +12,7 @@ use signal_hook::flag::{register, register_conditional_shutdown};
 /// The exit status of a program that Ctrl+C has ended: 128 + SIGINT.
 pub const STATUS: u8 = 130;
 
-/// Whether Ctrl+C ends the program. It does until a turn runs; then the first one is for the turn, and the second one ends
+/// Whether Ctrl+C ends the program. It does until a prompt is sent; then the first one is for the turn, and the second one ends
 /// the program.
 #[derive(Debug)]
 pub struct Interrupt {
@@ -42,6 +42,11 @@ impl Interrupt {
     /// From now on, Ctrl+C ends the program.
     pub fn turn_ends(&self) {
         self.ends.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether Ctrl+C was pressed during the turn, for another thread.
+    pub fn pressed(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.ends)
     }
 
     /// Returns true once after Ctrl+C was pressed during the turn.

@@ -1,6 +1,7 @@
 //! Reads a stream page by page, with long polls. Each page starts where the previous one ended, even after a restart of
 //! the gateway.
 
+use ken_types::uri::encode_query;
 use ken_types::{Error, json};
 use serde_json::Value;
 
@@ -57,7 +58,7 @@ impl Reader {
 
     /// Returns the next page. With `live`, it waits for entries. The page is empty if none arrived for a while.
     pub fn page(&mut self, live: bool) -> Result<Page, Error> {
-        let mut target = format!("{}?offset={}", self.target, self.offset);
+        let mut target = format!("{}?offset={}", self.target, encode_query(&self.offset));
         if let Some(tail) = self.tail {
             target += &format!("&tail={tail}");
         }

@@ -67,7 +67,7 @@ pub use cli::{has_flag, usage_error};
 pub use failure::{Failure, line as error_line, text as error_text};
 pub use input::unreadable;
 pub use json::Raw;
-pub use output::Output;
+pub use output::{Output, print};
 pub use program::{find_program, part_socket};
 pub use regular::open_regular;
 pub use reply::{Answer, Replied, Reply, Verdict};

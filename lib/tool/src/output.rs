@@ -31,11 +31,8 @@ impl Output {
     /// Standard output, or an error for [`Output::finish`] if the process was started without one. Bypasses the line buffer
     /// of the standard library, which ignores a closed descriptor and writes line by line.
     pub fn open() -> Output {
-        let file = if stdout_was_closed() {
-            Err(io::Error::other("it is closed"))
-        } else {
-            io::stdout().as_fd().try_clone_to_owned().map(File::from)
-        };
+        let file =
+            if stdout_was_closed() { Err(closed()) } else { io::stdout().as_fd().try_clone_to_owned().map(File::from) };
         let (file, error) = match file {
             Ok(file) => (Some(file), None),
             Err(error) => (None, Some(error)),
@@ -115,12 +112,33 @@ impl Output {
         match self.error {
             None => Ok(()),
             Some(error) if error.kind() == io::ErrorKind::BrokenPipe => Err(Failure::ReaderGone),
-            Some(error) => {
-                let message = format!("cannot write to standard output: {error}");
-                Err(Error::new(Code::Unavailable, message).into())
-            }
+            Some(error) => Err(unwritten(&error).into()),
         }
     }
+}
+
+/// Writes to standard output and flushes it, for a program that is no filter.
+///
+/// # Errors
+/// `unavailable` if it cannot be written, or was closed when the process started; `cancelled` without a message if its reader has ended, which
+/// is no error.
+pub fn print(bytes: &[u8]) -> Result<(), Error> {
+    if stdout_was_closed() {
+        return Err(unwritten(&closed()));
+    }
+    let mut out = io::stdout().lock();
+    out.write_all(bytes).and_then(|()| out.flush()).map_err(|error| match error.kind() {
+        io::ErrorKind::BrokenPipe => Error::new(Code::Cancelled, ""),
+        _ => unwritten(&error),
+    })
+}
+
+fn closed() -> io::Error {
+    io::Error::other("it is closed")
+}
+
+fn unwritten(error: &io::Error) -> Error {
+    Error::new(Code::Unavailable, format!("cannot write to standard output: {error}"))
 }
 
 /// Never returns an error: [`Output::finish`] does.

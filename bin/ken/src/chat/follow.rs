@@ -18,7 +18,7 @@ use crate::progress::Progress;
 /// The longest wait for events before the progress line is updated.
 const TICK: Duration = Duration::from_secs(1);
 /// The longest wait for events before it is checked whether Ctrl+C was pressed.
-const GLANCE: Duration = Duration::from_millis(200);
+pub(super) const GLANCE: Duration = Duration::from_millis(200);
 
 pub(super) struct TurnFollower<'a> {
     pub(super) turn: &'a Turn,

@@ -10,6 +10,8 @@ mod template;
 use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::RecvTimeoutError;
 use std::time::{Duration, Instant};
 
 use clap::Args;
@@ -27,7 +29,7 @@ use crate::needed::NeededParts;
 use crate::output::{Outcome, fail, print_json, print_note, print_on_stderr};
 use crate::progress::Progress;
 use crate::workspace;
-use follow::TurnFollower;
+use follow::{GLANCE, TurnFollower};
 use reply::{Presenter, Reply};
 use schema::Schema;
 
@@ -187,8 +189,16 @@ impl ChatRun<'_> {
         }
     }
 
-    /// Sends a prompt and follows its turn, if it starts one.
+    /// Sends a prompt and follows its turn, if it starts one. Ctrl+C is for the turn from the beginning, because the gateway may have accepted
+    /// the prompt before its answer is here.
     fn reply(&self, prompt: &Prompt, presenter: &mut Presenter) -> Result<Reply, Error> {
+        self.interrupt.turn_begins();
+        let reply = self.turn(prompt, presenter);
+        self.interrupt.turn_ends();
+        reply
+    }
+
+    fn turn(&self, prompt: &Prompt, presenter: &mut Presenter) -> Result<Reply, Error> {
         let accepted = self.send(prompt)?;
         let reply = Reply::of(&accepted);
         let Some(turn) = accepted.turn() else {
@@ -204,23 +214,34 @@ impl ChatRun<'_> {
             interrupt: &self.interrupt,
             reply,
         };
-        self.interrupt.turn_begins();
-        let reply = follower.read_to_end(self.gateway, self.needed);
-        self.interrupt.turn_ends();
-        reply
+        follower.read_to_end(self.gateway, self.needed)
     }
 
     fn send(&self, prompt: &Prompt) -> Result<Accepted, Error> {
         let progress = Progress::start("sending");
         let (sender, reasons) = std::sync::mpsc::channel();
         let mut gateway = self.gateway.clone().on_retry(move |error, _| _ = sender.send(error.message.clone()));
+        let pressed = self.interrupt.pressed();
+        let (needed, progress) = (self.needed, &progress);
         std::thread::scope(|scope| {
-            scope.spawn(|| {
+            scope.spawn(move || {
                 let begun = Instant::now();
                 // A terminal shows the progress line.
                 let mut is_told = std::io::stderr().is_terminal();
-                for reason in reasons {
-                    let reason = self.needed.waiting().unwrap_or(reason);
+                let mut is_cancelled = false;
+                loop {
+                    let reason = reasons.recv_timeout(GLANCE);
+                    if !is_cancelled && pressed.load(Ordering::Relaxed) {
+                        print_note(
+                            "it is cancelled when the gateway answers; Ctrl+C again leaves, and the turn may run",
+                        );
+                        is_cancelled = true;
+                    }
+                    let reason = match reason {
+                        Ok(reason) => needed.waiting().unwrap_or(reason),
+                        Err(RecvTimeoutError::Timeout) => continue,
+                        Err(RecvTimeoutError::Disconnected) => break,
+                    };
                     progress.set(&reason);
                     if !is_told && begun.elapsed() > TELL_AFTER {
                         print_note(&format!("waiting: {reason}"));

@@ -208,8 +208,12 @@ fn wait_for(gateway: &Gateway, follow: &Follow) -> Result<(), Error> {
             Err(error) => error,
         };
         let left = until.map(|until| until.saturating_duration_since(Instant::now()));
-        if error.code != Code::NotFound || left.is_some_and(|left| left.is_zero()) {
+        if error.code != Code::NotFound {
             return Err(error);
+        }
+        // The answer to the first read names the stream.
+        if left.is_some_and(|left| left.is_zero()) {
+            return Ok(());
         }
         progress.get_or_insert_with(|| Progress::start("waiting for the stream to exist"));
         std::thread::sleep(left.map_or(pause, |left| left.min(pause)));
