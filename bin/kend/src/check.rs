@@ -17,6 +17,9 @@ use crate::order;
 use crate::problem::{Problem, nearest};
 
 const MAX_WAIT_MS: u32 = 600_000;
+/// A log that is smaller, or has more files, would mostly be renamed.
+const MIN_LOG_BYTES: u64 = 4096;
+const MAX_LOG_KEEP: u32 = 1000;
 /// Sections with the keys `listen` and `port`.
 const LISTENING: [&str; 2] = ["gateway", "cognitive"];
 
@@ -42,6 +45,12 @@ pub(crate) fn check(loaded: &Loaded, places: &Places) -> Vec<Problem> {
 
 /// Checks values that a part would refuse at its start.
 fn check_values(config: &Config, say: &mut dyn FnMut(&[&str], String)) {
+    if config.kend.log_max_bytes < MIN_LOG_BYTES {
+        say(&["kend", "log_max_bytes"], format!("at least {MIN_LOG_BYTES}"));
+    }
+    if config.kend.log_keep > MAX_LOG_KEEP {
+        say(&["kend", "log_keep"], format!("at most {MAX_LOG_KEEP}"));
+    }
     for (section, wait_ms) in [("chat", config.chat.wait_ms), ("doors", config.doors.wait_ms)] {
         if wait_ms > MAX_WAIT_MS {
             say(&[section, "wait_ms"], format!("at most {MAX_WAIT_MS}"));
@@ -317,6 +326,17 @@ mod tests {
             let found = problems(&wrong);
             assert!(found.len() == 1 && found[0].starts_with(place), "{place}: {found:#?}");
         }
+    }
+
+    #[test]
+    fn limits_of_the_logs() {
+        let of = |max: u64, keep: u32| problems(&format!("log_max_bytes = {max}\nlog_keep = {keep}\n"));
+        assert_eq!(of(MIN_LOG_BYTES, MAX_LOG_KEEP), [""; 0]);
+        assert_eq!(of(u64::MAX >> 1, 0), [""; 0]);
+        for max in [0, 1, MIN_LOG_BYTES - 1] {
+            assert_eq!(of(max, 5), ["3: kend.log_max_bytes: at least 4096"]);
+        }
+        assert_eq!(of(MIN_LOG_BYTES, MAX_LOG_KEEP + 1), ["4: kend.log_keep: at most 1000"]);
     }
 
     #[test]

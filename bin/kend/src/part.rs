@@ -316,7 +316,7 @@ impl Part {
         let changed = launch != self.launch || sockets_moved;
         self.spec = spec.clone();
         self.launch = launch;
-        self.log.out.files().limit(kend.log_max_bytes, kend.log_keep);
+        self.log.out.limit(kend.log_max_bytes, kend.log_keep);
         if enabled && self.spec.enabled {
             self.wanted = true;
         } else if enabled {

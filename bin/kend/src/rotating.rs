@@ -1,11 +1,12 @@
 //! A log file that is renamed to `.1`, `.2` and so on when it is full. One thread writes it, and others find it by its names.
 
-use std::fs::{File, OpenOptions};
+use std::fs::{DirEntry, File, OpenOptions};
 use std::io::{ErrorKind, Write};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// The names of a log's files, and how many there are.
 pub(crate) struct LogFiles {
@@ -22,9 +23,10 @@ impl LogFiles {
         Arc::new(LogFiles { path, max, keep, rotations: Mutex::new(0) })
     }
 
-    pub(crate) fn limit(&self, max: u64, keep: u32) {
+    /// Sets new limits. Returns whether fewer old files are kept than before.
+    pub(crate) fn limit(&self, max: u64, keep: u32) -> bool {
         self.max.store(max, Ordering::Relaxed);
-        self.keep.store(keep.into(), Ordering::Relaxed);
+        self.keep.swap(keep.into(), Ordering::Relaxed) > keep.into()
     }
 
     /// Returns the number of old files that are kept.
@@ -40,6 +42,24 @@ impl LogFiles {
         let mut name = self.path.clone().into_os_string();
         name.push(format!(".{age}"));
         name.into()
+    }
+
+    /// Removes the old files that are not kept any more. They are searched for, because a kill between two renames leaves a gap in
+    /// their numbers.
+    pub(crate) fn remove_surplus(&self) {
+        let (Some(folder), Some(name)) = (self.path.parent(), self.path.file_name()) else {
+            return;
+        };
+        let _rotations = self.rotations.lock();
+        let age = |found: &DirEntry| {
+            let found = found.file_name();
+            let digits = found.as_bytes().strip_prefix(name.as_bytes())?.strip_prefix(b".")?;
+            std::str::from_utf8(digits).ok()?.parse::<u64>().ok()
+        };
+        let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+        for entry in entries.filter(|entry| age(entry).is_some_and(|age| age > self.keep())) {
+            let _ = std::fs::remove_file(entry.path());
+        }
     }
 
     /// Keeps the files from being renamed, and returns the number of rotations. `None` while they are being renamed, which takes as
@@ -68,23 +88,30 @@ impl Rotating {
     /// Writes all bytes. A line is split between two files only if it is too long for one. If the disk is full, log
     /// lines are lost, but the part is not blocked.
     pub(crate) fn write(&mut self, bytes: &[u8]) {
+        let mut rest = bytes;
+        loop {
+            let (here, next) = rest.split_at(self.end_of_file(rest));
+            self.append(here);
+            if next.is_empty() {
+                return;
+            }
+            self.rotate();
+            rest = next;
+        }
+    }
+
+    /// Returns how many of the bytes belong into the current file.
+    fn end_of_file(&self, bytes: &[u8]) -> usize {
         let max = self.files.max.load(Ordering::Relaxed);
         let room = usize::try_from(max.saturating_sub(self.size)).unwrap_or(usize::MAX);
-        if bytes.len() <= room {
-            return self.append(bytes);
-        }
-        let fitting = bytes.get(..room).unwrap_or_default();
-        let cut = match fitting.iter().rposition(|byte| *byte == b'\n') {
+        let Some(fitting) = bytes.get(..room).filter(|fitting| fitting.len() < bytes.len()) else {
+            return bytes.len();
+        };
+        match fitting.iter().rposition(|byte| *byte == b'\n') {
             Some(last) => last + 1,
             None if self.size > 0 && !self.midline => 0,
             // The line has begun in this file, or is too long for any file: write it to its end here.
             None => bytes.iter().position(|byte| *byte == b'\n').map_or(bytes.len(), |end| end + 1),
-        };
-        let (here, next) = bytes.split_at(cut);
-        self.append(here);
-        if !next.is_empty() {
-            self.rotate();
-            self.write(next);
         }
     }
 
@@ -138,9 +165,7 @@ impl Rotating {
     }
 
     fn rotate(&mut self) {
-        let Ok(mut rotations) = self.files.rotations.lock() else {
-            return;
-        };
+        let mut rotations = self.files.rotations.lock().unwrap_or_else(PoisonError::into_inner);
         let keep = self.files.keep();
         for age in (0..keep).rev() {
             let _ = std::fs::rename(self.files.path(age), self.files.path(age + 1));
@@ -178,6 +203,29 @@ mod tests {
         assert_eq!(all(&files), ["line 4\n", "line 5\nx\nyyyyyyyyyyyyy\n", "z\n"]);
         log.write(b"a\nb\nlong enough to fill a file\nc\n");
         assert_eq!(all(&files), ["z\na\nb\n", "long enough to fill a file\n", "c\n"]);
+    }
+
+    #[test]
+    fn a_file_holds_a_line_at_least() {
+        for (max, rotations) in [(0, 9), (1, 9), (4, 4), (u64::MAX, 0)] {
+            let dir = tempfile::tempdir().unwrap();
+            let files = LogFiles::new(dir.path().join("a.log"), max, 20);
+            let mut log = Rotating::new(files.clone(), false);
+            log.write("l\n".repeat(10).as_bytes());
+            assert_eq!((all(&files).concat(), files.hold().as_deref()), ("l\n".repeat(10), Some(&rotations)), "{max}");
+        }
+    }
+
+    #[test]
+    fn only_old_files_of_this_log_that_are_not_kept_are_removed() {
+        let dir = tempfile::tempdir().unwrap();
+        let names =
+            ["a.log", "a.log.1", "a.log.2", "a.log.3", "a.log.5", "a.log.99", "a.log.x", "b.log.5", "a.log.5.gz"];
+        for (keep, kept) in [(3, 7), (1, 5), (0, 4)] {
+            names.iter().for_each(|name| std::fs::write(dir.path().join(name), "").unwrap());
+            LogFiles::new(dir.path().join("a.log"), 10, keep).remove_surplus();
+            assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), kept, "{keep}");
+        }
     }
 
     #[test]

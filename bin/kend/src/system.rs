@@ -550,6 +550,7 @@ impl System {
         self.loaded = loaded;
         self.commands.outdate();
         let config = self.loaded.config.clone();
+        self.journal.out.limit(config.kend.log_max_bytes, config.kend.log_keep);
         self.sockets.close_others(&config);
         let mut done = Reloaded::default();
         for (name, part) in &mut self.parts {

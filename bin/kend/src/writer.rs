@@ -46,8 +46,14 @@ struct Queue {
 
 struct Job {
     target: Arc<Target>,
-    /// Empty where bytes have been dropped.
-    bytes: Vec<u8>,
+    work: Work,
+}
+
+enum Work {
+    Write(Vec<u8>),
+    /// Bytes have been dropped here.
+    Gap,
+    RemoveSurplus,
 }
 
 /// A log as both threads know it.
@@ -78,7 +84,10 @@ impl Writer {
     pub(crate) fn outlet(&self, files: Arc<LogFiles>, midline: bool) -> Outlet {
         let log = Mutex::new(Rotating::new(files.clone(), midline));
         let target = Target { files, log, written: AtomicU64::new(0), dropped: AtomicU64::new(0) };
-        Outlet { target: Arc::new(target), shared: self.shared.clone(), accepted: 0 }
+        let outlet = Outlet { target: Arc::new(target), shared: self.shared.clone(), accepted: 0 };
+        // An earlier kend may have kept more.
+        outlet.add(Work::RemoveSurplus);
+        outlet
     }
 
     /// Forgets that something has been written.
@@ -132,7 +141,7 @@ impl Shared {
         // Signals are for the event loop, which a thread that waits for the disk would keep from them.
         let _ = SigSet::all().thread_block();
         while let Some(job) = self.next() {
-            job.target.write(&job.bytes);
+            job.target.perform(&job.work);
             self.lock().begun = None;
             self.changed.notify_all();
             // If this fails, the loop has not read the earlier ones yet.
@@ -150,14 +159,16 @@ impl Shared {
 }
 
 impl Target {
-    fn write(&self, bytes: &[u8]) {
+    fn perform(&self, work: &Work) {
         let mut log = self.log.lock().unwrap_or_else(PoisonError::into_inner);
-        if bytes.is_empty() {
-            log.lose(self.dropped.swap(0, Ordering::Relaxed));
-        } else {
-            log.write(bytes);
+        match work {
+            Work::Write(bytes) => {
+                log.write(bytes);
+                self.written.fetch_add(bytes.len() as u64, Ordering::Release);
+            }
+            Work::Gap => log.lose(self.dropped.swap(0, Ordering::Relaxed)),
+            Work::RemoveSurplus => self.files.remove_surplus(),
         }
-        self.written.fetch_add(bytes.len() as u64, Ordering::Release);
     }
 }
 
@@ -192,26 +203,37 @@ impl Outlet {
         self.waiting() < MAX_WAITING || self.shared.lock().is_stalled(now)
     }
 
+    /// Sets new limits of the size and the number of files.
+    pub(crate) fn limit(&self, max: u64, keep: u32) {
+        if self.target.files.limit(max, keep) {
+            self.add(Work::RemoveSurplus);
+        }
+    }
+
+    fn add(&self, work: Work) {
+        self.shared.lock().jobs.push_back(Job { target: self.target.clone(), work });
+        self.shared.changed.notify_all();
+    }
+
     pub(crate) fn write(&mut self, bytes: Vec<u8>) {
         let length = bytes.len() as u64;
         if length == 0 {
             return;
         }
-        let mut queue = self.shared.lock();
+        let queue = self.shared.lock();
         // The last words of a process that has ended are taken even if there is no room, as they would otherwise be mixed with the
         // first ones of the next.
         let max = if queue.is_stalled(Instant::now()) { MAX_WAITING } else { 2 * MAX_WAITING };
         let has_gap = self.target.dropped.load(Ordering::Relaxed) > 0;
-        let job = if has_gap || self.waiting() + length > max {
+        let work = if has_gap || self.waiting() + length > max {
             let is_first = self.target.dropped.fetch_add(length, Ordering::Relaxed) == 0;
-            is_first.then(Vec::new)
+            is_first.then_some(Work::Gap)
         } else {
             self.accepted += length;
-            Some(bytes)
+            Some(Work::Write(bytes))
         };
-        queue.jobs.extend(job.map(|bytes| Job { target: self.target.clone(), bytes }));
         drop(queue);
-        self.shared.changed.notify_all();
+        work.into_iter().for_each(|work| self.add(work));
     }
 }
 
@@ -252,6 +274,17 @@ mod tests {
         let whole: String = (0..16).map(|number| String::from_utf8(chunk(number)).unwrap()).collect();
         let note = format!("kend: {} bytes could not be written here\n", 24 * 65_536);
         assert!(text == format!("{whole}{note}after\n"), "{} bytes", text.len());
+    }
+
+    /// The stack of the thread is small, and each line begins a file.
+    #[test]
+    fn a_burst_takes_any_number_of_files() {
+        let dir = tempfile::tempdir().unwrap();
+        let writer = Writer::start().unwrap();
+        let mut log = writer.outlet(LogFiles::new(dir.path().join("a.log"), 0, 1), false);
+        log.write("l\n".repeat(2_048).into_bytes());
+        assert!(writer.flush(Duration::from_secs(60)));
+        assert_eq!(log.files().hold().as_deref(), Some(&2_047));
     }
 
     /// A part that prints faster than the disk takes it waits, and no line is lost.

@@ -32,6 +32,37 @@ fn the_last_lines_and_what_follows_over_a_restart_and_rotations() {
 }
 
 #[test]
+fn fewer_and_smaller_logs_are_in_force_at_once_also_for_the_log_of_kend() {
+    let home = Home::new("[part.a]\ncommand = [\"PROBE\", \"ready\", \"hang\"]\n");
+    let text = home.read("ken.toml");
+    let limits = |limits: &str| {
+        let text = text.replace("builtin_parts = false", &format!("builtin_parts = false\n{limits}"));
+        std::fs::write(home.path("ken.toml"), text).unwrap();
+    };
+    std::fs::create_dir_all(home.path("state/log")).unwrap();
+    let old = |name: &str, age: u32| home.path(&format!("state/log/{name}.log.{age}"));
+    for (name, age) in [("a", 1), ("a", 2), ("a", 5), ("a", 6), ("kend", 1), ("kend", 5), ("kend", 6)] {
+        std::fs::write(old(name, age), "old\n").unwrap();
+    }
+    let ages = |name: &str| (1..10).filter(|age| old(name, *age).exists()).collect::<Vec<u32>>();
+    let kend = home.start();
+    until("what is above the default is removed", || (ages("a"), ages("kend")) == (vec![1, 2, 5], vec![1, 5]));
+    limits("log_keep = 1");
+    kend.reload();
+    until("only one is kept", || (ages("a"), ages("kend")) == (vec![1], vec![1]));
+    limits("log_max_bytes = 4095");
+    let error = kend.call("kend.reload", json!({})).unwrap_err();
+    assert!(error["message"].as_str().unwrap().contains("kend.log_max_bytes: at least 4096"), "{error}");
+    limits("log_max_bytes = 4096\nlog_keep = 1");
+    for _ in 0..80 {
+        kend.reload();
+    }
+    let last = |name: &str| std::fs::metadata(home.path(&format!("state/log/{name}.log"))).unwrap().len();
+    until("the log of kend is rotated", || home.read("state/log/kend.log.1") != "old\n");
+    assert!(last("kend") <= 4096, "{}", last("kend"));
+}
+
+#[test]
 fn kend_has_a_log_of_its_own_and_an_unknown_name_has_none() {
     let home = Home::new("[part.a]\ncommand = [\"PROBE\", \"ready\", \"hang\"]\n");
     let kend = home.start();
