@@ -12,7 +12,7 @@ use ken_types::config::{Config, Socket};
 use ken_types::ops::kend::Listener;
 use ken_types::places::Places;
 use nix::errno::Errno;
-use nix::sys::socket::{Backlog, listen};
+use nix::sys::socket::{Backlog, Shutdown, listen, shutdown};
 
 use crate::check::{Address, address};
 use crate::descriptor::adopt;
@@ -40,8 +40,8 @@ pub(crate) struct Sockets {
 }
 
 impl Sockets {
-    /// Binds the sockets of enabled parts that are not bound yet. Returns the parts that got a new socket. After an
-    /// error, nothing has changed.
+    /// Binds the sockets of enabled parts that are not bound yet. They may have the ports of those that they replace. Returns the parts
+    /// that got a new socket. After an error, nothing has changed.
     pub(crate) fn open(&mut self, config: &Config, places: &Places) -> Result<BTreeSet<String>, String> {
         let mut missing = Vec::new();
         for (key, socket) in named(config) {
@@ -54,26 +54,39 @@ impl Sockets {
                 missing.push((address, key));
             }
         }
+        let named: BTreeSet<Key> = named(config).map(|(key, _)| key).collect();
+        let is_leaving = |key: &&Key| !named.contains(*key) || missing.iter().any(|(_, moved)| moved == *key);
+        let leaving: BTreeSet<Key> = self.held.keys().filter(is_leaving).cloned().collect();
+        let (leaving, staying): (Vec<_>, Vec<_>) = self.held.iter().partition(|(key, _)| leaving.contains(*key));
         // TCP comes first, because it can fail if a port is taken. Binding a Unix socket replaces its file, which
-        // cannot be undone.
-        missing.sort_by_key(|(address, _)| matches!(address, Address::Unix(_)));
+        // cannot be undone. Ports that none of the old sockets has come before the others, so that these seldom stop in vain.
+        let is_in_the_way = |address: &Address| leaving.iter().any(|(_, held)| held.has_port_of(address));
+        missing.sort_by_key(|(address, _)| (matches!(address, Address::Unix(_)), is_in_the_way(address)));
         let mut fresh: BTreeMap<Key, Held> = BTreeMap::new();
         for (address, key) in missing {
-            match bind(address) {
+            leaving.iter().filter(|(_, held)| held.has_port_of(&address)).for_each(|(_, held)| held.stop_listening());
+            let own = staying.iter().copied().chain(&fresh).find(|(_, held)| held.has_port_of(&address));
+            match bind(address, own) {
                 Ok(held) => fresh.insert(key, held),
                 Err(message) => {
                     fresh.values().for_each(Held::unlink);
+                    // An old socket can listen only when the new one with its port is closed.
+                    drop(fresh);
+                    leaving.iter().for_each(|(_, held)| held.listen_again());
                     return Err(format!("{}: {message}", key.0));
                 }
             };
         }
         let owners = fresh.keys().map(|(part, _)| part.clone()).collect();
-        for (key, held) in fresh {
-            if let Some(old) = self.held.insert(key, held) {
-                old.unlink();
-            }
-        }
+        let old: Vec<Held> = fresh.into_iter().filter_map(|(key, held)| self.held.insert(key, held)).collect();
+        self.unlink(&old);
         Ok(owners)
+    }
+
+    /// Removes the files of old Unix sockets, unless a new socket has the path now.
+    fn unlink(&self, old: &[Held]) {
+        let is_gone = |old: &&Held| self.held.values().all(|held| held.address != old.address);
+        old.iter().filter(is_gone).for_each(Held::unlink);
     }
 
     /// What the next program of this process needs to know of the sockets.
@@ -116,7 +129,9 @@ impl Sockets {
             }
             let address = address(config, socket, places)?;
             let local = held.and_then(|held| held.local).map(Address::Tcp);
-            let fresh = bind(local.unwrap_or_else(|| address.clone()))?;
+            let bound = local.unwrap_or_else(|| address.clone());
+            let own = self.held.iter().find(|(_, held)| held.has_port_of(&bound));
+            let fresh = bind(bound, own)?;
             self.held.insert(key, Held { address, ..fresh });
         }
         Ok(())
@@ -132,14 +147,10 @@ impl Sockets {
 
     /// Closes the sockets that are no longer in the configuration.
     pub(crate) fn close_others(&mut self, config: &Config) {
-        let named: BTreeMap<Key, &Socket> = named(config).collect();
-        self.held.retain(|key, held| {
-            let keep = named.contains_key(key);
-            if !keep {
-                held.unlink();
-            }
-            keep
-        });
+        let named: BTreeSet<Key> = named(config).map(|(key, _)| key).collect();
+        let (kept, old) = std::mem::take(&mut self.held).into_iter().partition(|(key, _)| named.contains(key));
+        self.held = kept;
+        self.unlink(&Vec::from_iter(BTreeMap::into_values(old)));
     }
 
     /// Returns the socket descriptors of a part, in the order of the sockets' names.
@@ -178,6 +189,23 @@ fn named(config: &Config) -> impl Iterator<Item = (Key, &Socket)> {
 }
 
 impl Held {
+    /// Whether it listens on the TCP port of an address.
+    fn has_port_of(&self, address: &Address) -> bool {
+        let own = self.local.filter(|_| self.fd.is_some());
+        matches!((own, address), (Some(own), Address::Tcp(other)) if own.port() == other.port())
+    }
+
+    /// Makes its port free for another socket. Closing it would not do that, because the processes of its part have it, too. shutdown(2)
+    /// ends the listening for all of them, and then `SO_REUSEADDR`, which the standard library sets, lets another socket bind the port.
+    fn stop_listening(&self) {
+        let _ = self.fd.as_ref().map(|fd| shutdown(fd.as_raw_fd(), Shutdown::Both));
+    }
+
+    /// Fails only if another program has bound the port in this moment.
+    fn listen_again(&self) {
+        let _ = self.fd.as_ref().map(listen_on);
+    }
+
     fn unlink(&self) {
         if let Address::Unix(path) = &self.address {
             let _ = std::fs::remove_file(path);
@@ -185,25 +213,35 @@ impl Held {
     }
 }
 
-fn bind(address: Address) -> Result<Held, String> {
+/// `own` is a socket of kend with the same port, for an error.
+fn bind(address: Address, own: Option<(&Key, &Held)>) -> Result<Held, String> {
     let (fd, local) = match &address {
         Address::Unix(path) => (bind_unix(path, |path| UnixListener::bind(path))?.into(), None),
         Address::Tcp(addr) => {
-            let socket = TcpListener::bind(addr).map_err(|error| refused(*addr, &error))?;
+            let socket = TcpListener::bind(addr).map_err(|error| refused(*addr, &error, own))?;
             let local = socket.local_addr().ok();
             (OwnedFd::from(socket), local)
         }
     };
     // The standard library requests a shorter queue. A second call of listen(2) lengthens it.
-    let backlog = Backlog::new(BACKLOG).unwrap_or(Backlog::MAXCONN);
-    listen(&fd.as_fd(), backlog).map_err(|errno| format!("cannot listen: {}", errno.desc()))?;
+    listen_on(&fd).map_err(|errno| format!("cannot listen: {}", errno.desc()))?;
     Ok(Held { address, local, fd: Some(fd) })
 }
 
-fn refused(addr: SocketAddr, error: &std::io::Error) -> String {
-    match error.kind() {
-        std::io::ErrorKind::AddrInUse => format!("another program listens on {addr}"),
-        std::io::ErrorKind::PermissionDenied => {
+fn listen_on(fd: &OwnedFd) -> Result<(), Errno> {
+    listen(fd, Backlog::new(BACKLOG).unwrap_or(Backlog::MAXCONN))
+}
+
+fn refused(addr: SocketAddr, error: &std::io::Error, own: Option<(&Key, &Held)>) -> String {
+    match (error.kind(), own) {
+        (std::io::ErrorKind::AddrInUse, Some(((part, _), held))) => {
+            let local = held.local.unwrap_or(addr);
+            format!(
+                "cannot listen on {addr}, because the part `{part}` listens on {local}; one of them needs another port"
+            )
+        }
+        (std::io::ErrorKind::AddrInUse, None) => format!("another program listens on {addr}"),
+        (std::io::ErrorKind::PermissionDenied, _) => {
             format!("may not listen on {addr}: ports below 1024 are for root")
         }
         _ => format!("cannot listen on {addr}: {error}"),

@@ -1,6 +1,10 @@
 //! A changed configuration is applied as a whole or not at all, and unchanged parts keep running.
 
-use crate::common::{Home, until};
+use std::io::Read;
+use std::net::TcpStream;
+use std::os::unix::net::UnixStream;
+
+use crate::common::{Home, Kend, until};
 use nix::sys::signal::Signal;
 use serde_json::json;
 
@@ -47,10 +51,106 @@ fn a_socket_that_moves_restarts_its_own_part_alone() {
     });
     assert_eq!(kend.part_pid("kept"), before[0]);
     let mut answer = String::new();
-    let mut client = std::os::unix::net::UnixStream::connect(home.path("run/new.sock")).unwrap();
-    std::io::Read::read_to_string(&mut client, &mut answer).unwrap();
+    let mut client = UnixStream::connect(home.path("run/new.sock")).unwrap();
+    client.read_to_string(&mut answer).unwrap();
     assert_eq!(answer.trim(), kend.part_pid("moved").to_string());
     assert!(!home.path("run/old.sock").exists());
+}
+
+/// Returns the process that answers on an address.
+fn answering(kend: &Kend<'_>, address: &str) -> i32 {
+    let mut answer = String::new();
+    until(&format!("{address} answers"), || {
+        answer.clear();
+        let read = |mut client: TcpStream| client.read_to_string(&mut answer);
+        match address.strip_prefix("unix:") {
+            Some(path) => UnixStream::connect(kend.home.path(path))
+                .and_then(|mut client| client.read_to_string(&mut answer))
+                .is_ok(),
+            None => TcpStream::connect(address).and_then(read).is_ok(),
+        }
+    });
+    answer.trim().parse().unwrap()
+}
+
+#[test]
+fn sockets_take_the_place_of_each_other() {
+    let free = || std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let (p, q) = (free(), free());
+    let entry = |name: &str, socket: &str| {
+        format!("[part.{name}]\ncommand = [\"PROBE\", \"ready\", \"accept\"]\nsockets = {{ wire = {{ {socket} }} }}\n")
+    };
+    let tcp = |address: &str, port: u16| format!("tcp = \"{address}:{port}\"");
+    let home = Home::new(&with(&(entry("a", &tcp("127.0.0.1", p)) + &entry("b", &tcp("127.0.0.1", q)))));
+    let kend = home.start();
+    let kept = kend.part_pid("kept");
+    let (p_url, q_url) = (format!("127.0.0.1:{p}"), format!("127.0.0.1:{q}"));
+    for (step, parts, answers) in [
+        ("all addresses", [("a", tcp("0.0.0.0", p)), ("b", tcp("127.0.0.1", q))], [("a", &*p_url), ("b", &*q_url)]),
+        ("one address", [("a", tcp("127.0.0.1", p)), ("b", tcp("127.0.0.1", q))], [("a", &*p_url), ("b", &*q_url)]),
+        ("swapped", [("a", tcp("127.0.0.1", q)), ("b", tcp("127.0.0.1", p))], [("a", &*q_url), ("b", &*p_url)]),
+        ("swapped, all", [("a", tcp("0.0.0.0", p)), ("b", tcp("0.0.0.0", q))], [("a", &*p_url), ("b", &*q_url)]),
+        ("renamed", [("c", tcp("127.0.0.1", p)), ("b", tcp("0.0.0.0", q))], [("c", &*p_url), ("b", &*q_url)]),
+        ("files", [("c", unix("x.sock")), ("b", unix("y.sock"))], [("c", "unix:run/x.sock"), ("b", "unix:run/y.sock")]),
+        (
+            "swapped files",
+            [("c", unix("y.sock")), ("b", unix("x.sock"))],
+            [("c", "unix:run/y.sock"), ("b", "unix:run/x.sock")],
+        ),
+        (
+            "renamed file",
+            [("d", unix("y.sock")), ("b", unix("x.sock"))],
+            [("d", "unix:run/y.sock"), ("b", "unix:run/x.sock")],
+        ),
+    ] {
+        home.configure(&with(&parts.map(|(name, socket)| entry(name, &socket)).concat()));
+        kend.reload();
+        kend.call("parts.wait_ready", json!({})).unwrap();
+        for (name, address) in answers {
+            assert_eq!(answering(&kend, address), kend.part_pid(name).as_raw(), "{step}: {name}");
+        }
+    }
+    assert_eq!(kend.part_pid("kept"), kept);
+    // What nobody has any more is gone.
+    assert!(TcpStream::connect(&*p_url).is_err() && TcpStream::connect(&*q_url).is_err());
+}
+
+fn unix(path: &str) -> String {
+    format!("unix = \"{path}\"")
+}
+
+#[test]
+fn a_port_that_is_really_taken_leaves_the_old_socket_listening() {
+    let taken = std::net::TcpListener::bind("127.0.0.2:0").unwrap();
+    let port = taken.local_addr().unwrap().port();
+    let entry = |name: &str, address: &str| {
+        format!(
+            "[part.{name}]\ncommand = [\"PROBE\", \"ready\", \"accept\"]\nsockets = {{ wire = {{ tcp = \"{address}:{port}\" }} }}\n"
+        )
+    };
+    let home = Home::new(&entry("a", "127.0.0.1"));
+    let kend = home.start();
+    let pid = kend.part_pid("a");
+    for (more, why) in [
+        (entry("a", "0.0.0.0"), format!("a: another program listens on 0.0.0.0:{port}")),
+        (
+            entry("a", "127.0.0.1") + &entry("b", "0.0.0.0"),
+            format!("b: cannot listen on 0.0.0.0:{port}, because the part `a` listens on 127.0.0.1:{port};"),
+        ),
+    ] {
+        home.configure(&more);
+        let error = kend.call("kend.reload", json!({})).unwrap_err();
+        assert!(error["message"].as_str().unwrap().contains(&why), "{error}");
+        for _ in 0..3 {
+            assert_eq!(answering(&kend, &format!("127.0.0.1:{port}")), pid.as_raw());
+        }
+    }
+    // As soon as the port is free, the same reload works.
+    drop(taken);
+    home.configure(&entry("a", "0.0.0.0"));
+    kend.reload();
+    kend.call("parts.wait_ready", json!({})).unwrap();
+    assert_eq!(answering(&kend, &format!("127.0.0.2:{port}")), kend.part_pid("a").as_raw());
 }
 
 #[test]
