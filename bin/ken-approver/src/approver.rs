@@ -1,6 +1,5 @@
 //! The operations: requesting an approval for a call, and deciding a request. Both are stored by ken-store.
 
-use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use ken_types::Error;
@@ -14,10 +13,6 @@ use ken_types::ops::tools::{Need, Preview, ToolsPreview};
 use ken_wire::{Daemon, Pool};
 use tokio::time::Instant;
 
-/// The allowed values of `approvals.expiry_ms`: how long a request can be pending, in milliseconds, from a second to a
-/// week.
-const EXPIRY_MS: RangeInclusive<u32> = 1_000..=604_800_000;
-
 /// The state of the daemon.
 pub(crate) struct Approver {
     pub(crate) store: Pool,
@@ -30,14 +25,8 @@ impl Daemon for Approver {}
 impl Approver {
     /// Fails with `invalid` if the configured expiry is out of range.
     pub(crate) fn new(store: Pool, tools: Pool, config: Approvals) -> Result<Approver, Error> {
-        if !EXPIRY_MS.contains(&config.expiry_ms) {
-            let message = format!(
-                "approvals.expiry_ms is {}, it has to be {} to {}",
-                config.expiry_ms,
-                EXPIRY_MS.start(),
-                EXPIRY_MS.end()
-            );
-            return Err(Error::invalid("approvals.expiry_ms", message));
+        if let Some(problem) = config.problem() {
+            return Err(Error::invalid("approvals.expiry_ms", problem));
         }
         Ok(Approver { store, tools, config })
     }

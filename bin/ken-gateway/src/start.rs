@@ -86,11 +86,8 @@ fn table(program: Program) -> Table<Gateway> {
 /// Fails for a configuration that makes the gateway unusable or open to everybody. Returns a warning for one that is
 /// probably a mistake.
 fn check_access(config: &GatewayConfig, has_secret: bool) -> Result<Option<&'static str>, Error> {
-    if !has_secret && !config.listen.is_loopback() {
-        let message =
-            format!("gateway.listen is {}, which other machines can reach, and API_SECRET is not set", config.listen);
-        return Err(Error::invalid("gateway.listen", message)
-            .hint("put API_SECRET=... into secrets.env, or set [gateway] listen = \"127.0.0.1\" in ken.toml"));
+    if let Some(problem) = config.listen_problem(has_secret) {
+        return Err(Error::invalid("gateway.listen", problem));
     }
     Ok((has_secret && config.trusts_loopback()).then_some(TRUSTING))
 }

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use ken_types::ops::model::{Health, ModelState, Unusable};
 use ken_types::providers::Providers;
-use ken_types::{Code, Engine, Error};
+use ken_types::{Code, Engine, Error, VectorModel};
 
 use crate::breaker::Breakers;
 use crate::embedder::Embedder;
@@ -157,25 +157,15 @@ impl Choice {
 const MAX_EMBEDDED_TEXTS: usize = 64;
 
 fn embedder(name: &str, setup: &Setup<'_>) -> Result<Option<Embedder>, Error> {
-    let wrong = |message: String| {
-        Error::invalid("KEN_EMBED", message).hint(
-            "a server with /embeddings is named like a model, PROVIDER/MODEL, a model directory by an alias of MVLM_MODEL_DIRS",
-        )
-    };
     if name.is_empty() {
         return Ok(None);
     }
-    match name.parse() {
-        Ok(Engine::Remote { provider, model }) => {
-            let remote = remote(&provider, &model, setup, &Table::installed()?)?;
-            if !remote.can_embed() {
-                return Err(wrong(format!("{provider:?} has no vectors: only the format of OpenAI does")));
-            }
-            Ok(Some(Embedder::Remote(Box::new(remote))))
+    Ok(Some(match VectorModel::parse(name, setup.providers).map_err(|error| error.at("KEN_EMBED"))? {
+        VectorModel::Remote { provider, model } => {
+            Embedder::Remote(Box::new(remote(&provider, &model, setup, &Table::installed()?)?))
         }
-        Ok(Engine::Local(Some(alias))) => Ok(Some(Embedder::Local(Vectors::new(&alias)))),
-        _ => Err(wrong(format!("{name:?} is neither PROVIDER/MODEL, such as openai/MODEL, nor local/ALIAS"))),
-    }
+        VectorModel::Local(alias) => Embedder::Local(Vectors::new(&alias)),
+    }))
 }
 
 /// Returns the models of the tables of ken.toml that are not in a list.

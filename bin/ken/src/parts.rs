@@ -106,6 +106,8 @@ pub(crate) fn reload(places: &Places) -> Result<(), Error> {
         ("added", &done.added),
         ("removed", &done.removed),
         ("restarted", &done.restarted),
+        ("started", &done.started),
+        ("stopped", &done.stopped),
         ("unchanged", &done.unchanged),
     ] {
         if !names.is_empty() {

@@ -9,7 +9,7 @@ use ken_types::config::{Config, Part, Socket, is_origin};
 use ken_types::places::{MAX_SOCKET_PATH, Places};
 use ken_types::providers;
 use ken_types::secrets::is_name;
-use ken_types::{Engine, Error, Rate};
+use ken_types::{Engine, Error, Rate, VectorModel};
 
 use crate::config::Loaded;
 use crate::launch::{CONFIG_FOLDER, OWN_FOLDER, SECTIONS, SHARED_FOLDER, program};
@@ -29,6 +29,9 @@ pub(crate) fn check(loaded: &Loaded, places: &Places) -> Vec<Problem> {
     let config = &loaded.config;
     let mut say = |keys: &[&str], message: String| found.push(loaded.source.problem(keys, message));
     check_values(config, &mut say);
+    if let Some(message) = listen_problem(loaded) {
+        say(&["gateway", "listen"], message);
+    }
     for (name, part) in &config.part {
         check_part(config, name, part, places, &mut |key, message| {
             say(&["part", name, key], message);
@@ -36,14 +39,31 @@ pub(crate) fn check(loaded: &Loaded, places: &Places) -> Vec<Problem> {
     }
     check_sockets(config, places, &mut say);
     if let Some(cycle) = order::cycle(&config.part) {
-        let first = cycle.first().copied().unwrap_or_default();
         let message = format!("these parts wait for each other: {}", cycle.join(" -> "));
-        say(&["part", first, "requires"], message);
+        found.push(loaded.source.problem(&place_of_cycle(loaded, &cycle), message));
     }
     found
 }
 
-/// Checks values that a part would refuse at its start.
+/// Returns the first key of a cycle that is in the user's file, because the others are as they always were.
+fn place_of_cycle<'a>(loaded: &Loaded, cycle: &[&'a str]) -> [&'a str; 3] {
+    let places = cycle.windows(2).filter_map(|pair| {
+        let [name, next] = pair.try_into().ok()?;
+        let requires = &loaded.config.part.get(name)?.requires;
+        Some(["part", name, if requires.iter().any(|other| other == next) { "requires" } else { "after" }])
+    });
+    let places: Vec<[&str; 3]> = places.collect();
+    places.iter().find(|place| loaded.source.sets(*place)).or(places.first()).copied().unwrap_or_default()
+}
+
+/// Returns why ken-gateway would refuse its address.
+fn listen_problem(loaded: &Loaded) -> Option<String> {
+    loaded.config.part.get("gateway").filter(|part| part.enabled && part.command.is_empty())?;
+    let secret = loaded.secrets.get("API_SECRET").cloned().or_else(|| std::env::var("API_SECRET").ok());
+    loaded.config.gateway.listen_problem(secret.is_some_and(|secret| !secret.trim().is_empty()))
+}
+
+/// Checks values that a part would refuse at its start, or with which it could do nothing.
 fn check_values(config: &Config, say: &mut dyn FnMut(&[&str], String)) {
     if config.kend.log_max_bytes < MIN_LOG_BYTES {
         say(&["kend", "log_max_bytes"], format!("at least {MIN_LOG_BYTES}"));
@@ -73,16 +93,29 @@ fn check_values(config: &Config, say: &mut dyn FnMut(&[&str], String)) {
     {
         say(&["model", "judge"], in_words(error));
     }
+    let embed = config.model.embed.trim();
+    if !embed.is_empty()
+        && let Err(error) = VectorModel::parse(embed, providers)
+    {
+        say(&["model", "embed"], in_words(error));
+    }
     for (key, message) in config.model.budget.problems() {
         say(&["model", "budget", key], message);
     }
-    if let Some(message) = config.store.problem() {
-        say(&["store", "url"], message);
+    for (keys, problem) in [
+        (["store", "url"], config.store.problem()),
+        (["telemetry", "otlp"], config.telemetry.problem()),
+        (["approvals", "expiry_ms"], config.approvals.problem()),
+    ] {
+        problem.into_iter().for_each(|message| say(&keys, message));
     }
     for (key, message) in config.workspace.problems() {
         say(&["workspace", key], message);
     }
     let limits = &config.limits;
+    for (key, message) in limits.problems() {
+        say(&["limits", key], message);
+    }
     for (key, rate) in [("rate_chat", &limits.rate_chat), ("rate_api", &limits.rate_api)] {
         if let Err(error) = rate.parse::<Rate>() {
             say(&["limits", key], in_words(error));
@@ -225,9 +258,13 @@ mod tests {
     use crate::config;
 
     fn problems(text: &str) -> Vec<String> {
+        problems_of(text, false)
+    }
+
+    fn problems_of(text: &str, builtin: bool) -> Vec<String> {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("ken.toml");
-        std::fs::write(&path, format!("[kend]\nbuiltin_parts = false\n{text}")).unwrap();
+        std::fs::write(&path, format!("[kend]\nbuiltin_parts = {builtin}\n{text}")).unwrap();
         let places = Places::resolve(Some(dir.path()), 0, |_| None).unwrap();
         let (loaded, problems) = config::load(&path, true);
         assert_eq!(problems, []);
@@ -268,6 +305,26 @@ mod tests {
     fn a_value_that_a_part_would_refuse_is_named() {
         let text = "[gateway]\norigins = [\"http://localhost:5173\", \"localhost\"]\n";
         assert_eq!(problems(text), ["4: gateway.origins: `localhost` is not an origin, such as http://localhost:5173"]);
+        for (table, line, place) in [
+            (
+                "telemetry",
+                "otlp = \"localhost:4318\"",
+                "telemetry.otlp: `localhost:4318` is not an http or https address, such as",
+            ),
+            ("approvals", "expiry_ms = 1", "approvals.expiry_ms: 1 is not from 1000 to 604800000 milliseconds"),
+            ("model", "embed = \"nope/x\"", "model.embed: there is no model provider `nope`;"),
+            ("model", "embed = \"rules\"", "model.embed: `rules` is neither PROVIDER/MODEL"),
+            ("model", "embed = \"vllm/x\"", "model.embed: the provider `vllm` has no address: base_url is missing;"),
+            ("model", "use = \"vllm/x\"", "model.use: the provider `vllm` has no address: base_url is missing;"),
+            ("store", "url = \"mysql://x\"", "store.url: does not begin with postgres://; it has the form"),
+            ("store", "url = \"postgres://db/ken\"", "store.url: needs a user and a database; it has the form"),
+            ("limits", "connections = 0", "limits.connections: 0 is too low, at least 1"),
+            ("limits", "held_connections = 0", "limits.held_connections: 0 is too low, at least 1"),
+            ("limits", "body_memory = 0", "limits.body_memory: 0 is too low, at least 1048576"),
+        ] {
+            let found = problems(&format!("[{table}]\n{line}\n"));
+            assert!(found.len() == 1 && found[0].starts_with(&format!("4: {place}")), "{line}: {found:?}");
+        }
         let text = "[model]\nuse = \"rules,nope\"\n[limits]\nrate_chat = \"x/minute\"\nrate_api = \"0/day\"\n\
              [model.budget]\ncost_per_day = -0.5\ncost_per_session = 2e9\n";
         let found = problems(text);
@@ -294,6 +351,19 @@ mod tests {
         let off =
             "[part.a]\ncommand = [\"true\"]\nrequires = [\"b\"]\n[part.b]\ncommand = [\"true\"]\nenabled = false\n";
         assert_eq!(problems(off), ["5: part.a.requires: needs `b`, which is not enabled"]);
+    }
+
+    #[test]
+    fn a_ring_is_named_where_the_file_closes_it() {
+        let parts = "[part.a]\ncommand = [\"true\"]\n[part.b]\ncommand = [\"true\"]\n";
+        for (builtin, text, place) in [
+            (false, parts.replace("[part.b]", "after = [\"b\"]\n[part.b]\nafter = [\"a\"]"), "5: part.a.after"),
+            (true, "[part.store]\nrequires = [\"agent\"]\n".to_owned(), "4: part.store.requires"),
+            (true, "[part.store]\nafter = [\"agent\"]\n".to_owned(), "4: part.store.after"),
+        ] {
+            let found = problems_of(&text, builtin);
+            assert!(found.iter().any(|line| line.starts_with(&format!("{place}: these parts wait"))), "{found:?}");
+        }
     }
 
     #[test]

@@ -85,22 +85,28 @@ impl Source {
         }
     }
 
+    /// Whether the file sets a key.
+    pub(crate) fn sets(&self, keys: &[&str]) -> bool {
+        self.lines_to(keys).len() == keys.len()
+    }
+
     fn line_of(&self, keys: &[&str]) -> Option<usize> {
-        let text = self.text.as_deref()?;
-        let root = DeTable::parse(text).ok()?;
-        let mut table = root.get_ref();
-        let mut line = None;
-        for key in keys {
-            let Some((name, value)) = table.iter().find(|(name, _)| name.get_ref() == key) else {
-                break;
-            };
-            line = Some(line_at(text, name.span().start));
-            let Some(inner) = value.get_ref().as_table() else {
-                break;
-            };
-            table = inner;
-        }
-        line
+        self.lines_to(keys).last().copied()
+    }
+
+    /// Returns the line of each of the keys on the way to a value, up to the first that is not there.
+    fn lines_to(&self, keys: &[&str]) -> Vec<usize> {
+        let text = self.text.as_deref().unwrap_or_default();
+        let Ok(root) = DeTable::parse(text) else {
+            return Vec::new();
+        };
+        let mut table = Some(root.get_ref());
+        let lines = keys.iter().map_while(|key| {
+            let (name, value) = table?.iter().find(|(name, _)| name.get_ref() == key)?;
+            table = value.get_ref().as_table();
+            Some(line_at(text, name.span().start))
+        });
+        lines.collect()
     }
 }
 

@@ -565,16 +565,21 @@ impl System {
                 continue;
             };
             if let Some(part) = self.parts.get_mut(&name) {
+                let was_wanted = part.wanted;
                 let changed = part.set_spec(spec, launch, &config.kend, moved.contains(&name));
                 // The entry had been removed and is back before its process has ended.
                 if std::mem::take(&mut part.removed) {
                     part.wanted = part.spec.enabled;
                     done.added.push(name);
-                } else if changed {
-                    done.restarted.push(name);
-                } else {
-                    done.unchanged.push(name);
+                    continue;
                 }
+                let list = match (was_wanted, part.wanted) {
+                    (false, true) => &mut done.started,
+                    (true, false) => &mut done.stopped,
+                    (true, true) if changed => &mut done.restarted,
+                    _ => &mut done.unchanged,
+                };
+                list.push(name);
             } else {
                 let log = self.new_log(&name)?;
                 self.parts.insert(name.clone(), Part::new(spec.clone(), launch, log));
@@ -582,10 +587,12 @@ impl System {
             }
         }
         let text = format!(
-            "reloaded: {} added, {} removed, {} restarted, {} unchanged",
+            "reloaded: {} added, {} removed, {} restarted, {} started, {} stopped, {} unchanged",
             done.added.len(),
             done.removed.len(),
             done.restarted.len(),
+            done.started.len(),
+            done.stopped.len(),
             done.unchanged.len()
         );
         self.journal.note(None, &text);

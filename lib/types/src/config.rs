@@ -2,11 +2,14 @@
 //! Each part reads only the sections that concern it, and only `kend` reads `[part.*]`. ken.toml(5) documents the file.
 
 use crate::address::Allowed;
+use crate::limits::PROMPT_BYTES;
 use crate::ops::store::Memory;
 use crate::providers::Providers;
 use crate::proxy::Host;
+use crate::uri;
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
+use std::ops::RangeInclusive;
 use std::path::{Component, Path, PathBuf};
 
 use serde::de::Error as _;
@@ -81,6 +84,7 @@ impl Default for Kend {
 #[serde(default, deny_unknown_fields)]
 pub struct Gateway {
     /// The address to listen on.
+    #[serde(deserialize_with = "listening_address")]
     pub listen: IpAddr,
     /// The TCP port. 0 selects a free one.
     pub port: u16,
@@ -115,12 +119,29 @@ impl Gateway {
             TrustLoopback::No => false,
         }
     }
+
+    /// Returns why it must not listen there: other machines can reach it, and requests need no secret.
+    pub fn listen_problem(&self, has_secret: bool) -> Option<String> {
+        let is_open = !has_secret && !self.listen.is_loopback();
+        is_open.then(|| {
+            format!(
+                "other machines can reach {}, and API_SECRET is not set; put API_SECRET=... into secrets.env, or listen on 127.0.0.1",
+                self.listen
+            )
+        })
+    }
+}
+
+/// The error of the standard library names neither the text nor what would be right.
+fn listening_address<'de, D: Deserializer<'de>>(deserializer: D) -> Result<IpAddr, D::Error> {
+    let text = String::deserialize(deserializer)?;
+    let wrong = |_| D::Error::custom(format!("`{text}` is not an IP address, such as 127.0.0.1, or 0.0.0.0 for all"));
+    text.parse().map_err(wrong)
 }
 
 /// Whether a text is an origin as browsers send it: a scheme and a host, a port if it is not the usual one, and no path.
 pub fn is_origin(text: &str) -> bool {
-    let host = text.strip_prefix("http://").or_else(|| text.strip_prefix("https://"));
-    host.is_some_and(|host| !host.is_empty() && !host.contains(['/', '?', '#', '@', ' ']))
+    uri::after_http(text).is_some_and(|host| !host.contains(['/', '?', '#', '@', ' ']))
 }
 
 impl Default for Gateway {
@@ -140,6 +161,7 @@ impl Default for Gateway {
 #[serde(default, deny_unknown_fields)]
 pub struct Cognitive {
     /// The address to listen on.
+    #[serde(deserialize_with = "listening_address")]
     pub listen: IpAddr,
     /// The TCP port. 0 selects a free one.
     pub port: u16,
@@ -229,8 +251,32 @@ impl Store {
     pub fn problem(&self) -> Option<String> {
         let has_password =
             user_info(&self.url).is_some_and(|user| user.contains(':')) || self.url.contains("password=");
-        has_password.then(|| format!("has a password; put the URL into secrets.env as {STORE_URL}"))
+        if has_password {
+            return Some(format!("has a password; put the URL into secrets.env as {STORE_URL}"));
+        }
+        let problem = database_problem(&self.url).filter(|_| !self.url.is_empty());
+        problem.map(|problem| format!("{problem}; {DATABASE_FORM}"))
     }
+}
+
+/// The form of the URL of a database.
+pub const DATABASE_FORM: &str = "it has the form postgres://USER@HOST:PORT/DATABASE: ken-postgres(7)";
+
+/// Returns why a URL cannot be that of a database. Names of options and escapes are left to the library that connects.
+pub fn database_problem(url: &str) -> Option<&'static str> {
+    if !url.starts_with("postgres://") && !url.starts_with("postgresql://") {
+        return Some("does not begin with postgres://");
+    }
+    let (place, options) = url.split_once('?').unwrap_or((url, ""));
+    let is_given =
+        |text: &str, option: &str| !text.is_empty() || options.split('&').any(|pair| pair.starts_with(option));
+    let hosts = authority(url).rsplit('@').next().unwrap_or_default();
+    let database = place.splitn(4, '/').nth(3).unwrap_or_default();
+    if !is_given(hosts, "host") {
+        return Some("names no host");
+    }
+    let is_complete = is_given(user_info(url).unwrap_or_default(), "user=") && is_given(database, "dbname=");
+    (!is_complete).then_some("needs a user and a database")
 }
 
 fn authority(url: &str) -> &str {
@@ -349,6 +395,15 @@ pub struct Telemetry {
     pub content: bool,
 }
 
+impl Telemetry {
+    /// Returns why `otlp` is not allowed.
+    pub fn problem(&self) -> Option<String> {
+        let address = self.otlp.trim();
+        let is_wrong = !address.is_empty() && uri::after_http(address).is_none();
+        is_wrong.then(|| format!("`{address}` is not an http or https address, such as http://127.0.0.1:4318"))
+    }
+}
+
 crate::named! {
     /// An encoding of OTLP over HTTP, with the names and the default of OpenTelemetry's specification.
     #[derive(Default)]
@@ -385,6 +440,18 @@ impl Default for Approvals {
     }
 }
 
+impl Approvals {
+    /// A second to a week.
+    const EXPIRY_MS: RangeInclusive<u32> = 1_000..=604_800_000;
+
+    /// Returns why `expiry_ms` is not allowed.
+    pub fn problem(&self) -> Option<String> {
+        let (min, max) = (Approvals::EXPIRY_MS.start(), Approvals::EXPIRY_MS.end());
+        let is_wrong = !Approvals::EXPIRY_MS.contains(&self.expiry_ms);
+        is_wrong.then(|| format!("{} is not from {min} to {max} milliseconds", self.expiry_ms))
+    }
+}
+
 /// The limits of the gateway. A request above them is refused with `busy`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -416,6 +483,22 @@ impl Default for Limits {
             rate_api: String::from("600/minute"),
             rate_loopback: false,
         }
+    }
+}
+
+impl Limits {
+    /// One caller may use a quarter, which is then enough for the longest prompt.
+    const MIN_BODY_MEMORY: u64 = 4 * PROMPT_BYTES as u64;
+
+    /// Returns the key of every limit below which nothing, or no prompt, would be answered, with the reason.
+    pub fn problems(&self) -> Vec<(&'static str, String)> {
+        let rows = [
+            ("connections", self.connections.into(), 1),
+            ("held_connections", self.held_connections.into(), 1),
+            ("body_memory", self.body_memory, Limits::MIN_BODY_MEMORY),
+        ];
+        let wrong = rows.into_iter().filter(|(_, value, min)| value < min);
+        wrong.map(|(key, value, min)| (key, format!("{value} is too low, at least {min}"))).collect()
     }
 }
 
@@ -828,6 +911,59 @@ mod tests {
         ] {
             let store = Store { url: url.into(), ..Store::default() };
             assert_eq!((store.problem().is_some(), is_over_network(url)), (has_problem, is_network), "{url}");
+        }
+    }
+
+    #[test]
+    fn the_url_of_a_database_names_host_user_and_database() {
+        for (url, problem) in [
+            ("postgres://ken@db/ken", None),
+            ("postgresql://ken@db:1,other:2/ken?sslmode=require", None),
+            ("postgres://ken@%2Frun%2Fpostgresql/ken", None),
+            ("postgres:///ken?user=ken&host=/run/postgresql", None),
+            ("postgres://db?dbname=ken&user=ken", None),
+            ("mysql://ken@db/ken", Some("does not begin with postgres://")),
+            ("postgres:ken@db/ken", Some("does not begin with postgres://")),
+            ("", Some("does not begin with postgres://")),
+            ("postgres://", Some("names no host")),
+            ("postgres://ken@/ken?user=host", Some("names no host")),
+            ("postgres://db/ken", Some("needs a user and a database")),
+            ("postgres://ken@db", Some("needs a user and a database")),
+            ("postgres://ken@db/?options=a/b", Some("needs a user and a database")),
+        ] {
+            assert_eq!(database_problem(url), problem, "{url}");
+        }
+    }
+
+    #[test]
+    fn values_at_their_limits() {
+        let expiry = |expiry_ms: u32| Approvals { expiry_ms, ..Approvals::default() }.problem().is_none();
+        assert_eq!([999, 1_000, 604_800_000, 604_800_001].map(expiry), [false, true, true, false]);
+        let otlp = |otlp: &str| Telemetry { otlp: otlp.to_owned(), ..Telemetry::default() }.problem().is_none();
+        assert_eq!(
+            ["", " ", "http://h:1", " https://h/ ", "h:1", "http://"].map(otlp),
+            [true, true, true, true, false, false]
+        );
+        let least = Limits { connections: 1, held_connections: 1, body_memory: 1_048_576, ..Limits::default() };
+        assert_eq!(least.problems(), []);
+        let less = Limits { connections: 0, held_connections: 0, body_memory: 1_048_575, ..least };
+        let keys: Vec<&str> = less.problems().iter().map(|(key, _)| *key).collect();
+        assert_eq!(keys, ["connections", "held_connections", "body_memory"]);
+    }
+
+    #[test]
+    fn an_address_to_listen_on_is_one_of_ip() {
+        let listen = |text: &str| serde_json::from_value::<Gateway>(serde_json::json!({ "listen": text }));
+        let error = listen("localhost").unwrap_err().to_string();
+        assert!(error.starts_with("`localhost` is not an IP address, such as 127.0.0.1"), "{error}");
+        for (text, has_secret, is_allowed) in [
+            ("127.0.0.1", false, true),
+            ("::1", false, true),
+            ("0.0.0.0", false, false),
+            ("0.0.0.0", true, true),
+            ("::", false, false),
+        ] {
+            assert_eq!(listen(text).unwrap().listen_problem(has_secret).is_none(), is_allowed, "{text}");
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::str::FromStr;
 
 use crate::Error;
-use crate::providers::{Providers, RESERVED_NAMES, known_provider, unknown_provider};
+use crate::providers::{Kind, Providers, RESERVED_NAMES, kind_of, known_provider, resolve, unknown_provider};
 
 /// One entry of the list. Parsing does not check whether the model or the file of an engine exists;
 /// ken-model does.
@@ -21,7 +21,8 @@ pub enum Engine {
 
 impl Engine {
     /// Parses a list like `rules` or `script,rules`, in order of preference. Fails if the list is
-    /// empty or names an unknown engine or a provider that is neither known nor in `providers`.
+    /// empty or names an unknown engine, a provider that is neither known nor in `providers`, or one that has to be there
+    /// because it has no usual address.
     pub fn list(text: &str, providers: &Providers) -> Result<Vec<Engine>, Error> {
         text.split(',').map(|entry| Engine::one(entry.trim(), providers)).collect()
     }
@@ -30,7 +31,11 @@ impl Engine {
         let provider = entry.split('/').next().unwrap_or_default();
         let is_provider = known_provider(provider).is_some() || providers.contains_key(provider);
         match entry.parse() {
-            Ok(Engine::Remote { provider, .. }) if !is_provider => Err(unknown_provider(&provider, providers)),
+            // Errors of the tables themselves are found where these are read.
+            Ok(Engine::Remote { provider, model }) if !providers.contains_key(&provider) => {
+                resolve(&provider, providers, |_| None)?;
+                Ok(Engine::Remote { provider, model })
+            }
             Err(_) if !is_provider && !entry.is_empty() && !RESERVED_NAMES.contains(&provider) => {
                 Err(unknown_provider(provider, providers))
             }
@@ -71,9 +76,41 @@ impl FromStr for Engine {
     }
 }
 
+/// The model that computes vectors, as named in `[model] embed` and in `KEN_EMBED`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum VectorModel {
+    /// `PROVIDER/MODEL`: a model of a named provider.
+    Remote { provider: String, model: String },
+    /// `local/ALIAS`
+    Local(String),
+}
+
+impl VectorModel {
+    /// Parses its name. Fails for an engine that computes none, and for a provider that [`Engine::list`] would refuse.
+    pub fn parse(text: &str, providers: &Providers) -> Result<VectorModel, Error> {
+        let wrong = |message: String| {
+            Err(Error::invalid("", message).hint(
+                "a server with /embeddings is named like a model, PROVIDER/MODEL, a model directory by an alias of MVLM_MODEL_DIRS",
+            ))
+        };
+        match text.parse() {
+            Ok(Engine::Local(Some(alias))) => Ok(VectorModel::Local(alias)),
+            Ok(Engine::Remote { provider, model }) => {
+                Engine::one(text, providers)?;
+                if kind_of(&provider, providers) != Kind::OpenAi {
+                    return wrong(format!("`{provider}` has no vectors: only the format of OpenAI does"));
+                }
+                Ok(VectorModel::Remote { provider, model })
+            }
+            _ => wrong(format!("`{text}` is neither PROVIDER/MODEL, such as openai/MODEL, nor local/ALIAS")),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::providers::ProviderTable;
 
     #[test]
     fn a_list_is_read_in_order() {
@@ -96,9 +133,40 @@ mod tests {
             ("openai", "needs a model"),
             ("anthropic/", "needs a model"),
             ("opnai", "opnai"),
+            ("vllm/m", "no address"),
         ] {
             let error = Engine::list(list, &Providers::new()).unwrap_err();
             assert!(error.message.contains(part), "{list}: {error}");
         }
+    }
+
+    #[test]
+    fn a_model_for_vectors_is_local_or_of_a_provider_with_their_format() {
+        let table =
+            |kind| ProviderTable { kind, base_url: Some("http://127.0.0.1:1".to_owned()), ..Default::default() };
+        let providers = Providers::from([
+            ("vllm".to_owned(), table(None)),
+            ("claude".to_owned(), table(Some(Kind::Anthropic))),
+            ("anthropic".to_owned(), table(Some(Kind::OpenAi))),
+        ]);
+        let parse = |text: &str| VectorModel::parse(text, &providers);
+        assert_eq!(parse("local/a").unwrap(), VectorModel::Local("a".to_owned()));
+        for name in ["openai", "vllm", "anthropic"] {
+            let remote = VectorModel::Remote { provider: name.to_owned(), model: "m/1".to_owned() };
+            assert_eq!(parse(&format!("{name}/m/1")).unwrap(), remote);
+        }
+        for (text, part) in [
+            ("nope/x", "no model provider `nope`"),
+            ("claude/m", "has no vectors"),
+            ("rules", "neither"),
+            ("local", "neither"),
+            ("script/a", "neither"),
+            ("openai", "neither"),
+        ] {
+            let error = parse(text).unwrap_err();
+            assert!(error.message.contains(part), "{text}: {error}");
+        }
+        let none = Providers::new();
+        assert!(VectorModel::parse("anthropic/m", &none).is_err() && VectorModel::parse("vllm/m", &none).is_err());
     }
 }

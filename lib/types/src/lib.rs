@@ -28,7 +28,7 @@ pub mod sse;
 pub mod time;
 pub mod uri;
 
-pub use engine::Engine;
+pub use engine::{Engine, VectorModel};
 pub use error::{Code, Error, Outcome};
 pub use octets::Octets;
 pub use offset::Offset;

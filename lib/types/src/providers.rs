@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::Error;
 use crate::secrets::is_name;
+use crate::{Error, uri};
 
 /// The tables `[model.provider.NAME]`, by name.
 pub type Providers = BTreeMap<String, ProviderTable>;
@@ -157,7 +157,7 @@ pub fn resolve(name: &str, tables: &Providers, setting: impl Fn(&str) -> Option<
     }
     let base_url = url.trim().trim_end_matches('/').to_owned();
     let is_public = public.is_some_and(|public| public == base_url) && known.is_some_and(|known| known.key.is_some());
-    let kind = table.kind.or(known.map(|known| known.kind)).unwrap_or(Kind::OpenAi);
+    let kind = kind_of(name, tables);
     let key = match &table.key {
         Some(key) if key.is_empty() => None,
         Some(key) => Some(key.clone()),
@@ -166,6 +166,12 @@ pub fn resolve(name: &str, tables: &Providers, setting: impl Fn(&str) -> Option<
     let needs_key = key.is_some() && (is_public || table.key.is_some());
     let is_origin = is_public && variable.is_some();
     Ok(Resolved { name: name.to_owned(), kind, base_url, key, needs_key, is_origin, table })
+}
+
+/// Returns the wire format of a provider.
+pub fn kind_of(name: &str, tables: &Providers) -> Kind {
+    let own = tables.get(name).and_then(|table| table.kind);
+    own.or(known_provider(name).map(|known| known.kind)).unwrap_or(Kind::OpenAi)
 }
 
 /// Returns the error for the name of a provider that is neither known nor in ken.toml.
@@ -191,14 +197,13 @@ fn no_address(name: &str) -> String {
 /// Returns why a text cannot be the address of a provider.
 fn address_problem(url: &str) -> Option<String> {
     let url = url.trim().trim_end_matches('/');
-    let rest = url.strip_prefix("http://").or_else(|| url.strip_prefix("https://"));
-    if rest.is_none_or(|rest| rest.is_empty() || rest.starts_with('/')) {
+    let Some(rest) = uri::after_http(url) else {
         return Some("it is not an http or https address".to_owned());
-    }
+    };
     if url.contains(char::is_whitespace) || url.contains(['?', '#']) {
         return Some("an address has no blanks, `?` and `#`".to_owned());
     }
-    if rest.is_some_and(|rest| rest.split('/').next().is_some_and(|host| host.contains('@'))) {
+    if rest.split('/').next().is_some_and(|host| host.contains('@')) {
         return Some("a password does not belong into an address; `key` names one in secrets.env".to_owned());
     }
     let ending =

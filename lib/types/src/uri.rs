@@ -22,6 +22,12 @@ pub fn encode_query(text: &str) -> String {
     encode_segment(text).replace('&', "%26").replace('+', "%2B").replace('=', "%3D")
 }
 
+/// Returns what follows `http://` or `https://` in an address; `None` if the text does not begin so, or has no host there.
+pub fn after_http(address: &str) -> Option<&str> {
+    let rest = address.strip_prefix("http://").or_else(|| address.strip_prefix("https://"))?;
+    (!rest.is_empty() && !rest.starts_with('/')).then_some(rest)
+}
+
 /// Percent-decodes a text, such as a segment of a path, once. `None`: the escapes are malformed or the result is not UTF-8.
 pub fn decode(segment: &str) -> Option<Cow<'_, str>> {
     // Here and below, a loop over the bytes is faster than the searches of `str`, which take long to start.
@@ -58,6 +64,21 @@ mod tests {
     fn segments_are_encoded() {
         assert_eq!(encode_segment("schedule:01K2:01K3"), "schedule:01K2:01K3");
         assert_eq!(encode_segment("a/b c%ü?"), "a%2Fb%20c%25%C3%BC%3F");
+    }
+
+    #[test]
+    fn an_address_has_a_scheme_and_a_host() {
+        for (address, rest) in [
+            ("http://a", Some("a")),
+            ("https://a:1/b", Some("a:1/b")),
+            ("localhost:4318", None),
+            ("http://", None),
+            ("http:///v1/traces", None),
+            ("ftp://a", None),
+            ("", None),
+        ] {
+            assert_eq!(after_http(address), rest, "{address}");
+        }
     }
 
     #[test]

@@ -275,11 +275,6 @@ impl Remote {
         }
     }
 
-    /// Whether its format has vectors.
-    pub(crate) fn can_embed(&self) -> bool {
-        self.endpoint.kind == Kind::OpenAi
-    }
-
     /// Returns an error if a request certainly exceeds a known context window: even without its thoughts, and with
     /// [`MAX_TOKEN_BYTES`] per token. Such a request is not sent, because some servers would truncate it without an error.
     fn overflow(&self, request: &Generate) -> Option<Error> {

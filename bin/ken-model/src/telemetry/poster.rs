@@ -21,7 +21,7 @@ pub(super) struct Poster {
 
 impl Poster {
     pub(super) fn new(url: String, protocol: OtlpProtocol, headers: Vec<(String, String)>) -> Result<Poster, Error> {
-        if !url.starts_with("http://") && !url.starts_with("https://") {
+        if uri::after_http(&url).is_none() {
             return Err(Error::invalid("", "it is not an http or https address"));
         }
         Ok(Poster { url, protocol, headers, http: Http::new(SILENCE_TIMEOUT)? })

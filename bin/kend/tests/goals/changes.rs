@@ -53,7 +53,7 @@ fn goal_09_a_changed_file_is_in_force_as_a_whole_or_not_at_all() {
     let took = begun.elapsed();
     assert_eq!(
         done,
-        json!({"added": ["fresh"], "removed": ["gone"], "restarted": ["changed", "reader"], "unchanged": ["kept"]})
+        json!({"added": ["fresh"], "removed": ["gone"], "restarted": ["changed", "reader"], "started": [], "stopped": [], "unchanged": ["kept"]})
     );
     until("the removed part is forgotten", || kend.call("parts.status", json!({"name": "gone"})).is_err());
     let after = pids();

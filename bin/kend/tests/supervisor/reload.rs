@@ -6,7 +6,7 @@ use std::os::unix::net::UnixStream;
 
 use crate::common::{Home, Kend, until};
 use nix::sys::signal::Signal;
-use serde_json::json;
+use serde_json::{Value, json};
 
 const KEPT: &str =
     "[part.kept]\ncommand = [\"PROBE\", \"ready\", \"hang\"]\nsockets = { wire = { unix = \"kept.sock\" } }\n";
@@ -175,11 +175,20 @@ fn a_disabled_part_is_stopped_and_an_enabled_one_started() {
         |enabled: bool| with(&format!("[part.x]\ncommand = [\"PROBE\", \"ready\", \"hang\"]\nenabled = {enabled}\n"));
     let home = Home::new(&entry(true));
     let kend = home.start();
+    let list = |done: &Value| ["started", "stopped", "unchanged"].map(|what| done[what].to_string());
     home.configure(&entry(false));
-    kend.reload();
+    assert_eq!(list(&kend.reload()), ["[]", r#"["x"]"#, r#"["kept"]"#]);
     kend.until_state("x", "stopped");
     home.configure(&entry(true));
-    kend.reload();
+    assert_eq!(list(&kend.reload()), [r#"["x"]"#, "[]", r#"["kept"]"#]);
+    kend.until_state("x", "ready");
+    // What was stopped or started by hand stays as it is.
+    kend.stop_part("x");
+    home.configure(&entry(false));
+    assert_eq!(list(&kend.reload()), ["[]", "[]", r#"["kept","x"]"#]);
+    kend.start_part("x");
+    home.configure(&entry(true));
+    assert_eq!(list(&kend.reload()), ["[]", "[]", r#"["kept","x"]"#]);
     kend.until_state("x", "ready");
 }
 

@@ -295,12 +295,17 @@ pub struct LogLine {
     pub line: String,
 }
 
-/// The names of the parts that a reload changed.
+/// The names of the parts, by what a reload did with them.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reloaded {
     pub added: Vec<String>,
     pub removed: Vec<String>,
     pub restarted: Vec<String>,
+    /// Those that `enabled` has started and stopped.
+    #[serde(default)]
+    pub started: Vec<String>,
+    #[serde(default)]
+    pub stopped: Vec<String>,
     pub unchanged: Vec<String>,
 }
 

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ken_types::Error;
+use ken_types::config::{DATABASE_FORM, database_problem};
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 use rustls::{ClientConfig, RootCertStore};
@@ -36,24 +37,15 @@ pub(super) struct Server {
 impl Server {
     /// Reads a URL `postgres://USER@HOST[:PORT][,HOST…]/DATABASE[?OPTION=VALUE&…]`.
     pub(super) fn of(url: &str) -> Result<Server, Error> {
-        let wrong = |what: String| {
-            Error::invalid("store.url", what)
-                .hint("it has the form postgres://USER@HOST:PORT/DATABASE: ken-postgres(7)")
-        };
-        if !url.starts_with("postgres://") && !url.starts_with("postgresql://") {
-            return Err(wrong("the URL of the store does not begin with postgres://".into()));
+        let wrong = |what: String| Error::invalid("store.url", what).hint(DATABASE_FORM);
+        if let Some(problem) = database_problem(url) {
+            return Err(wrong(format!("the URL of the store {problem}")));
         }
         let config = parse(url).map_err(|error| {
             // The cause names the option and not its value.
             let cause = std::error::Error::source(&error).map(ToString::to_string).unwrap_or_default();
             wrong(format!("the URL of the store cannot be read: {cause}"))
         })?;
-        if config.get_hosts().is_empty() && config.get_hostaddrs().is_empty() {
-            return Err(wrong("the URL of the store names no host".into()));
-        }
-        if config.get_user().is_none() || config.get_dbname().is_none() {
-            return Err(wrong("the URL of the store needs a user and a database".into()));
-        }
         let (name, hosts) = (name(&config).into(), host_by_host(url, &config).into());
         Ok(Server { config, hosts, require_sync: false, tls: tls()?, newest: Arc::default(), name })
     }
