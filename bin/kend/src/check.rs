@@ -9,7 +9,7 @@ use ken_types::config::{Config, Part, Socket, is_origin};
 use ken_types::places::{MAX_SOCKET_PATH, Places};
 use ken_types::providers;
 use ken_types::secrets::is_name;
-use ken_types::{Engine, Error, Rate, VectorModel};
+use ken_types::{Engine, Error, Rate, VectorModel, uri};
 
 use crate::config::Loaded;
 use crate::launch::{CONFIG_FOLDER, OWN_FOLDER, SECTIONS, SHARED_FOLDER, program};
@@ -75,6 +75,14 @@ fn check_values(config: &Config, say: &mut dyn FnMut(&[&str], String)) {
         if wait_ms > MAX_WAIT_MS {
             say(&[section, "wait_ms"], format!("at most {MAX_WAIT_MS}"));
         }
+    }
+    let public = config.gateway.public_url.as_str();
+    let is_address = uri::after_http(public).is_some_and(|rest| !rest.contains(['?', '#', '@', ' ']));
+    if !public.is_empty() && !is_address {
+        say(
+            &["gateway", "public_url"],
+            format!("`{public}` is not an http or https address, such as https://ken.example"),
+        );
     }
     for origin in config.gateway.origins.iter().filter(|origin| !is_origin(origin)) {
         let message = format!("`{origin}` is not an origin, such as http://localhost:5173");
@@ -306,6 +314,21 @@ mod tests {
         let text = "[gateway]\norigins = [\"http://localhost:5173\", \"localhost\"]\n";
         assert_eq!(problems(text), ["4: gateway.origins: `localhost` is not an origin, such as http://localhost:5173"]);
         for (table, line, place) in [
+            (
+                "gateway",
+                "public_url = \"ken.example\"",
+                "gateway.public_url: `ken.example` is not an http or https address",
+            ),
+            (
+                "gateway",
+                "public_url = \"https://a/?b\"",
+                "gateway.public_url: `https://a/?b` is not an http or https address",
+            ),
+            (
+                "telemetry",
+                "otlp = \"http://me:pass@a\"",
+                "telemetry.otlp: has a password; put it into OTEL_EXPORTER_OTLP_HEADERS",
+            ),
             (
                 "telemetry",
                 "otlp = \"localhost:4318\"",

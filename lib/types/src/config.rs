@@ -399,6 +399,9 @@ impl Telemetry {
     /// Returns why `otlp` is not allowed.
     pub fn problem(&self) -> Option<String> {
         let address = self.otlp.trim();
+        if user_info(address).is_some() {
+            return Some("has a password; put it into OTEL_EXPORTER_OTLP_HEADERS in secrets.env".to_owned());
+        }
         let is_wrong = !address.is_empty() && uri::after_http(address).is_none();
         is_wrong.then(|| format!("`{address}` is not an http or https address, such as http://127.0.0.1:4318"))
     }
@@ -941,8 +944,8 @@ mod tests {
         assert_eq!([999, 1_000, 604_800_000, 604_800_001].map(expiry), [false, true, true, false]);
         let otlp = |otlp: &str| Telemetry { otlp: otlp.to_owned(), ..Telemetry::default() }.problem().is_none();
         assert_eq!(
-            ["", " ", "http://h:1", " https://h/ ", "h:1", "http://"].map(otlp),
-            [true, true, true, true, false, false]
+            ["", " ", "http://h:1", " https://h/ ", "h:1", "http://", "http://a:b@h:1"].map(otlp),
+            [true, true, true, true, false, false, false]
         );
         let least = Limits { connections: 1, held_connections: 1, body_memory: 1_048_576, ..Limits::default() };
         assert_eq!(least.problems(), []);
