@@ -4,6 +4,7 @@
 //! fingerprint of that preview names the tree, and is compared with what was approved. Then exactly this tree is committed:
 //! nothing is staged again, so what a file holds by then, and what a filter would make of it, has no effect.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 use std::time::SystemTime;
@@ -76,7 +77,7 @@ impl Commit {
     }
 
     /// Stages the files in the temporary folder of the repository. Returns the tree.
-    fn stage(&self, settings: &Settings, repository: &Repository<'_>) -> Result<String, Error> {
+    fn stage(&self, settings: &Settings, repository: &Repository<'_>, parent: Option<&str>) -> Result<String, Error> {
         check_special_files(settings, repository)?;
         let env = staging(repository);
         let paths: Vec<String> = match self.paths.as_slice() {
@@ -85,19 +86,20 @@ impl Commit {
         };
         let mut list =
             GitCall::new(&["ls-files", "-z", "--modified", "--deleted", "--others", "--exclude-standard", "--"]);
-        list.words.extend(paths);
+        list.words.extend(paths.iter().cloned());
         let listed = repository.list(GitCall { env: env.clone(), ..list })?;
         // A folder is a repository of its own, which is not part of this one.
         let changed: String = listed.split_inclusive('\0').filter(|path| !path.ends_with("/\0")).collect();
-        if changed.contains(char::REPLACEMENT_CHARACTER) {
-            return Err(Error::invalid("/paths", "the name of a file is not UTF-8; commit it by hand"));
-        }
+        check_names(&changed)?;
         let with_filters = self.allow_filters(settings, repository, &env, &changed)?;
         let words = ["update-index", "--add", "--remove", "--replace", "-z", "--stdin"];
         repository.read(&GitCall { env: env.clone(), stdin: Some(&changed), with_filters, ..GitCall::new(&words) })?;
         // From here on no filter may run: git would call it again for a file that was changed just before.
         repository.write_config("")?;
-        repository.line(&GitCall { env, ..GitCall::new(&["write-tree"]) })
+        if self.paths.is_empty() {
+            return repository.line(&GitCall { env, ..GitCall::new(&["write-tree"]) });
+        }
+        tree_with(repository, parent, &paths)
     }
 
     /// Refuses files that a filter would change on their way into the commit, unless the operator names that filter. Then
@@ -154,8 +156,8 @@ impl Commit {
             let copy = fs::File::options().write(true).open(repository.own("index")).map_err(unready)?;
             copy.set_modified(*modified).map_err(unready)?;
         }
-        let tree = self.stage(settings, &repository)?;
         let parent = repository.commit("HEAD")?;
+        let tree = self.stage(settings, &repository, parent.as_deref())?;
         let (diff, diff_bytes) = difference(&repository, parent.as_deref(), &tree)?;
         if diff.is_empty() {
             return Err(Error::conflict(format!("{}: there is nothing to commit", self.repo)).at("/repo"));
@@ -257,9 +259,44 @@ impl Commit {
 
 /// The environment in which git writes an index and objects of its own.
 fn staging(repository: &Repository<'_>) -> Vec<String> {
+    staging_in(repository, "index")
+}
+
+fn staging_in(repository: &Repository<'_>, index: &str) -> Vec<String> {
     let mut env = repository.with_objects_in(&repository.own("objects").display().to_string());
-    env.push(format!("GIT_INDEX_FILE={}", repository.own("index").display()));
+    env.push(format!("GIT_INDEX_FILE={}", repository.own(index).display()));
     env
+}
+
+fn check_names(names: &str) -> Result<(), Error> {
+    if names.contains(char::REPLACEMENT_CHARACTER) {
+        return Err(Error::invalid("/paths", "the name of a file is not UTF-8; commit it by hand"));
+    }
+    Ok(())
+}
+
+/// Returns the tree with what is staged at these paths, and everything else as in the parent: like `git commit PATHS`, which
+/// leaves out what a person has staged elsewhere. The entries are copied from one index to another, because a file that is
+/// staged a second time could be another one by then.
+fn tree_with(repository: &Repository<'_>, parent: Option<&str>, paths: &[String]) -> Result<String, Error> {
+    let env = staging_in(repository, "only");
+    if let Some(parent) = parent {
+        repository.read(&GitCall { env: env.clone(), ..GitCall::new(&["read-tree", parent]) })?;
+    }
+    let entries = |env: Vec<String>| {
+        let mut list = GitCall { env, ..GitCall::new(&["ls-files", "-z", "--stage", "--"]) };
+        list.words.extend(paths.iter().cloned());
+        repository.list(list)
+    };
+    let (old, new) = (entries(env.clone())?, entries(staging(repository))?);
+    let [old, new] = [&old, &new].map(|list| list.split_inclusive('\0').collect::<BTreeSet<&str>>());
+    // An entry of mode 0 is removed.
+    let removed = old.difference(&new).filter_map(|entry| Some(format!("0 {}", entry.split_once(' ')?.1)));
+    let changed: String = removed.chain(new.difference(&old).map(|entry| (*entry).to_owned())).collect();
+    check_names(&changed)?;
+    let words = ["update-index", "-z", "--index-info"];
+    repository.read(&GitCall { env: env.clone(), stdin: Some(&changed), ..GitCall::new(&words) })?;
+    repository.line(&GitCall { env, ..GitCall::new(&["write-tree"]) })
 }
 
 /// Returns the diff and its whole length. It is made without the files `.gitattributes`, which could hide a text as a

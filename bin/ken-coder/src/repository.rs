@@ -196,7 +196,7 @@ impl<'a> Repository<'a> {
     pub(crate) fn relative(&self, repo: &RelPath, place: &RelPath) -> String {
         let whole = if place.is_in(&self.work) { place.clone() } else { repo.joined(place) };
         let rest = whole.as_str().strip_prefix(self.work.as_str()).unwrap_or_default();
-        format!(".{rest}")
+        format!("./{}", rest.trim_start_matches('/'))
     }
 
     /// Writes the configuration of ken's git, with `more` at its end.
@@ -336,6 +336,8 @@ fn run_git(
         "GIT_NO_REPLACE_OBJECTS=1",
         "GIT_ALLOW_PROTOCOL=http:https",
         "GIT_EDITOR=false",
+        // `*` and `:` in the path of a call are themselves.
+        "GIT_LITERAL_PATHSPECS=1",
     ];
     let env = env.map(str::to_owned).into_iter().chain(own_env).chain(call.env.iter().cloned()).collect();
     let job = Job {

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::common::{Home, as_run, executable};
+use crate::common::{Home, as_run, executable, outcome, started, trust};
 use serde_json::json;
 
 /// A program that leaves a canary when it runs. It passes its input on, so that git goes on with it as a filter.
@@ -69,8 +69,8 @@ fn a_commit_leaves_the_index_as_git_does() {
     home.git(&["add", "c"]);
     std::fs::remove_file(home.path("repos/site/a")).unwrap();
     home.done("commit", &json!({"repo": "repos/site/sub", "message": "Only sub", "paths": ["b", "repos/site/a"]}));
-    assert_eq!(home.git(&["status", "--porcelain"]), "");
-    assert_eq!(home.git(&["show", "--format=%s", "--name-status"]), "Only sub\n\nD\ta\nA\tc\nA\tsub/b");
+    assert_eq!(home.git(&["status", "--porcelain"]), "A  c");
+    assert_eq!(home.git(&["show", "--format=%s", "--name-status"]), "Only sub\n\nD\ta\nA\tsub/b");
     home.git(&["fsck", "--strict"]);
     assert!(home.git(&["reflog", "-1"]).contains("commit: Only sub"));
     // A detached HEAD gets the commit, and no branch moves.
@@ -88,6 +88,79 @@ fn a_commit_leaves_the_index_as_git_does() {
     assert!(error["hint"].as_str().unwrap().contains("index.lock"), "{error}");
     assert!(home.path("repos/site/.git/index.lock").exists(), "the lock of somebody else stays");
     assert_eq!(home.git(&["log", "-1", "--format=%s"]), "Detached");
+}
+
+/// `paths` are files and folders by their names, in a repository of the workspace and in a trusted folder.
+#[test]
+fn paths_name_what_is_shown_and_committed() {
+    let (home, own) = (Home::with_repository(), tempfile::tempdir().unwrap());
+    trust(&home, own.path(), None);
+    for (folder, repo) in [(home.path("repos/site"), "repos/site"), (own.path().to_owned(), ".")] {
+        let git = |words: &[&str]| home.git(&[&["-C", folder.to_str().unwrap()], words].concat());
+        let call = |command: &str, paths: &[&str]| {
+            let paths: Vec<String> = paths.iter().map(|path| format!("{repo}/{path}")).collect();
+            let mut call = json!({"repo": repo, "paths": paths});
+            if command == "commit" {
+                call["message"] = json!("By name");
+            }
+            let mut command = home.command(&[command, "--format", "compact"]);
+            if repo == "." {
+                command.env("KEN_FOLDER", &folder);
+            }
+            outcome(&started(command, &call).wait_with_output().unwrap()).1
+        };
+        git(&["init", "-q"]);
+        for (name, text) in [("c", "1\n"), ("src/x", "1\n"), ("cd", "1\n"), ("gone", "1\n")] {
+            std::fs::create_dir_all(folder.join("src")).unwrap();
+            std::fs::write(folder.join(name), text).unwrap();
+        }
+        git(&["add", "--all"]);
+        git(&["commit", "-q", "-m", "Before"]);
+        for name in ["c", "src/x", "cd", "env", ".env", "*", ":x", "-y", "staged", "too", "src/new"] {
+            std::fs::write(folder.join(name), format!("2 {name}\n")).unwrap();
+        }
+        git(&["add", "staged", "too", "src/new"]);
+        git(&["rm", "-q", "gone"]);
+        for (paths, in_diff) in [(&["c"][..], "b/c\n"), (&["src"], "b/src/x\n"), (&["src/x", "none"], "b/src/x\n")] {
+            let shown = call("changes", paths)["text"].as_str().unwrap().to_owned();
+            assert_eq!(shown.matches("+++ ").count(), 1, "{repo} {paths:?}: {shown}");
+            assert!(shown.contains(&format!("+++ {in_diff}")), "{repo} {paths:?}: {shown}");
+            assert!(call("log", paths)["text"].as_str().unwrap().ends_with(": Before\n"), "{repo} {paths:?}");
+        }
+        assert_eq!(call("log", &["env"])["text"], "", "{repo}");
+        // What is staged elsewhere is left alone, as by `git commit PATHS`.
+        for (paths, committed) in [
+            (&["env"][..], "A\tenv"),
+            (&["c"], "M\tc"),
+            (&["*"], "A\t*"),
+            (&[":x", "-y"], "A\t-y\nA\t:x"),
+            (&["src"], "A\tsrc/new\nM\tsrc/x"),
+            (&["gone", "too"], "D\tgone\nA\ttoo"),
+        ] {
+            let reply = call("commit", paths);
+            assert!(reply["text"].is_string(), "{repo} {paths:?}: {reply}");
+            assert_eq!(git(&["show", "--format=", "--name-status"]), committed, "{repo} {paths:?}");
+        }
+        assert_eq!(git(&["status", "--porcelain"]), "M cd\nA  staged\n?? .env", "{repo}");
+        git(&["fsck", "--strict"]);
+        let message = call("commit", &["none"])["error"]["message"].take();
+        assert!(message.as_str().unwrap().contains("nothing to commit"), "{message}");
+    }
+}
+
+/// The first commit of a repository can be of some files too.
+#[test]
+fn the_first_commit_is_of_the_named_files() {
+    let home = Home::new();
+    home.git(&["init", "-q"]);
+    home.put("repos/site/a", "a\n");
+    home.put("repos/site/b", "b\n");
+    home.git(&["add", "b"]);
+    home.done("commit", &json!({"repo": "repos/site", "message": "First", "paths": ["a"]}));
+    assert_eq!(home.git(&["ls-tree", "--name-only", "HEAD"]), "a");
+    assert_eq!(home.git(&["status", "--porcelain"]), "A  b");
+    home.done("commit", &json!({"repo": "repos/site", "message": "All"}));
+    assert_eq!(home.git(&["ls-tree", "--name-only", "HEAD"]), "a\nb");
 }
 
 #[test]
