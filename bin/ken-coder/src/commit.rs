@@ -39,6 +39,18 @@ const AUTHOR: (&str, &str) = ("ken coding worker", "ken@localhost");
 const TEMPORARY: &str = "tmp_obj_ken";
 /// The name of git's lock of the index.
 const LOCK: &str = "index.lock";
+/// The files of a repository in which git keeps what it has not finished, with its name and the command that finishes it. A commit
+/// then has further parents or another message, or is followed by others, as git alone knows.
+const UNFINISHED: [(&str, &str, &str); 5] = [
+    // They come first, because a rebase can be at a merge or cherry-pick.
+    ("rebase-merge", "a rebase", "git rebase --continue"),
+    ("rebase-apply", "a rebase or git am", "git rebase --continue or git am --continue"),
+    ("MERGE_HEAD", "a merge", "git commit"),
+    ("CHERRY_PICK_HEAD", "a cherry-pick", "git cherry-pick --continue"),
+    ("REVERT_HEAD", "a revert", "git revert --continue"),
+];
+/// The maximum number of files that an error names.
+const MAX_NAMED: usize = 10;
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -134,7 +146,7 @@ impl Commit {
             repository.write_config(&config)?;
             return Ok(is_needed);
         }
-        refused.truncate(10);
+        refused.truncate(MAX_NAMED);
         let message = format!("a filter would change these files on their way into the commit: {}", refused.join(", "));
         Err(Error::forbidden(message)
             .at("/paths")
@@ -156,6 +168,7 @@ impl Commit {
             let copy = fs::File::options().write(true).open(repository.own("index")).map_err(unready)?;
             copy.set_modified(*modified).map_err(unready)?;
         }
+        check_finished(settings, &repository)?;
         let parent = repository.commit("HEAD")?;
         let tree = self.stage(settings, &repository, parent.as_deref())?;
         let (diff, diff_bytes) = difference(&repository, parent.as_deref(), &tree)?;
@@ -266,6 +279,29 @@ fn staging_in(repository: &Repository<'_>, index: &str) -> Vec<String> {
     let mut env = repository.with_objects_in(&repository.own("objects").display().to_string());
     env.push(format!("GIT_INDEX_FILE={}", repository.own(index).display()));
     env
+}
+
+/// Fails while git is in the middle of something that ends with a commit, or while a file has a conflict: staging the file would
+/// commit it with the marks of the conflict.
+fn check_finished(settings: &Settings, repository: &Repository<'_>) -> Result<(), Error> {
+    let (work, folder) = (&repository.work, &repository.folder);
+    let unfinished = with_tree(settings, Access::Read, |tree| {
+        Ok(UNFINISHED.into_iter().find(|(name, ..)| tree.kind(&folder.join(name)).is_some()))
+    })?;
+    if let Some((_, what, command)) = unfinished {
+        let message = format!("{what} is under way in {work}; finish it with `{command}`");
+        return Err(Error::conflict(message).at("/repo"));
+    }
+    let call = GitCall { env: staging(repository), ..GitCall::new(&["ls-files", "-z", "--unmerged"]) };
+    let unmerged = repository.list(call)?;
+    let names = unmerged.split_terminator('\0').filter_map(|entry| Some(entry.split_once('\t')?.1));
+    let names: BTreeSet<&str> = names.collect();
+    if names.is_empty() {
+        return Ok(());
+    }
+    let names: Vec<&str> = names.into_iter().take(MAX_NAMED).collect();
+    let message = format!("{work}: these files have a conflict: {}", names.join(", "));
+    Err(Error::conflict(message).at("/repo").hint("resolve it, and mark them with `git add`"))
 }
 
 fn check_names(names: &str) -> Result<(), Error> {

@@ -163,6 +163,83 @@ fn the_first_commit_is_of_the_named_files() {
     assert_eq!(home.git(&["ls-tree", "--name-only", "HEAD"]), "a\nb");
 }
 
+/// What git has begun, git finishes: ken would lose the second parent of a merge, and commit the marks of a conflict.
+#[test]
+fn no_commit_is_made_in_the_middle_of_a_merge_or_with_a_conflict() {
+    let home = Home::with_repository();
+    home.git(&["checkout", "-q", "-b", "side"]);
+    for (text, message) in [("side\n", "Side"), ("further\n", "Further")] {
+        home.put("repos/site/a", text);
+        home.put("repos/site/b", text);
+        home.git(&["add", "."]);
+        home.git(&["commit", "-q", "-m", message]);
+    }
+    home.git(&["checkout", "-q", "main"]);
+    for name in ["a", "b"] {
+        home.put(&format!("repos/site/{name}"), "main\n");
+    }
+    home.git(&["add", "."]);
+    home.git(&["commit", "-q", "-m", "Main"]);
+    home.git(&["worktree", "add", "-q", "--detach", home.path("repos/second").to_str().unwrap()]);
+    let patch = home.git(&["format-patch", "-o", home.folder().to_str().unwrap(), "-1", "side"]);
+    // Git ends with an error where there is a conflict.
+    let attempt = |folder: &str, words: &[&str]| {
+        let words = ["-c", "user.name=A", "-c", "user.email=a@x", "-c", "safe.directory=*"].iter().chain(words);
+        let mut git = std::process::Command::new("git");
+        git.args(words).current_dir(home.path(folder)).env("HOME", home.folder()).env("GIT_EDITOR", "true");
+        git.output().unwrap().status.success()
+    };
+    for (folder, begin, command, said, finish) in [
+        ("repos/site", &["merge", "side"][..], "commit", "a merge is under way", "`git commit`"),
+        ("repos/second", &["merge", "side"], "commit", "a merge is under way", "`git commit`"),
+        ("repos/site", &["cherry-pick", "side"], "cherry-pick", "a cherry-pick is under way", "`git cherry-pick --con"),
+        ("repos/site", &["revert", "side"], "revert", "a revert is under way", "`git revert --continue`"),
+        ("repos/site", &["rebase", "side"], "rebase", "a rebase is under way", "`git rebase --continue`"),
+        ("repos/site", &["am", "-3", &patch], "am", "a rebase or git am is under way", "git am --continue`"),
+    ] {
+        let heads = || home.git(&["worktree", "list", "--porcelain"]);
+        assert!(!attempt(folder, begin), "{folder} {begin:?}");
+        let before = heads();
+        for (paths, resolved) in [(json!([]), false), (json!(["b"]), false), (json!([]), true)] {
+            if resolved {
+                for name in ["a", "b"] {
+                    home.put(&format!("{folder}/{name}"), "both\n");
+                }
+                attempt(folder, &["add", "a", "b"]);
+            }
+            let why = home.why_not("commit", &json!({"repo": folder, "message": "Over", "paths": paths}));
+            assert!(why.contains(said) && why.contains(folder) && why.contains(finish), "{begin:?} {resolved}: {why}");
+            assert_eq!(heads(), before, "{begin:?}");
+        }
+        if command == "commit" {
+            assert!(attempt(folder, &["commit", "-q", "-m", "Merged"]), "{folder} {begin:?}");
+            home.put(&format!("{folder}/c"), "c\n");
+            home.done("commit", &json!({"repo": folder, "message": "After"}));
+            assert!(attempt(folder, &["rev-parse", "--quiet", "--verify", "HEAD~1^2"]), "the merge has two parents");
+            assert!(attempt(folder, &["reset", "-q", "--hard", "HEAD~1^1"]));
+        } else {
+            assert!(attempt(folder, &[command, "--abort"]), "{begin:?}");
+        }
+    }
+    // Without an operation, a conflict alone.
+    home.put("repos/site/a", "mine\n");
+    home.put("repos/site/b", "mine\n");
+    home.git(&["stash"]);
+    home.put("repos/site/a", "theirs\n");
+    home.put("repos/site/b", "theirs\n");
+    home.put("repos/site/d", "d\n");
+    home.git(&["add", "a", "b"]);
+    home.done("commit", &json!({"repo": "repos/site", "message": "Theirs", "paths": ["a", "b"]}));
+    assert!(!attempt("repos/site", &["stash", "pop"]));
+    for (add, said) in [(None, "a conflict: a, b"), (Some("a"), "a conflict: b")] {
+        add.map(|name| home.git(&["add", name]));
+        let why = home.why_not("commit", &json!({"repo": "repos/site", "message": "x", "paths": ["d"]}));
+        assert!(why.ends_with(said), "{why}");
+    }
+    home.git(&["add", "b"]);
+    home.done("commit", &json!({"repo": "repos/site", "message": "Done", "paths": ["d"]}));
+}
+
 #[test]
 fn a_further_worktree_and_sha256_are_repositories_too() {
     let home = Home::with_repository();
