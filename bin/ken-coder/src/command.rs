@@ -388,7 +388,7 @@ pub(crate) fn recorded<T>(
     let done = work(&open);
     // Before anybody's git runs here again.
     let disarmed = open.disarm(settings)?;
-    let git = repositories.changes(settings, scope)?;
+    let git = repositories.changes(settings);
     let recorded = with_tree(settings, Access::Write, |tree| {
         let Open { journal, granted, snapshot, mut record, .. } = open;
         let found = snapshot.changes(settings, tree, &record.scope);

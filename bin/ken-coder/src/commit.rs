@@ -401,11 +401,10 @@ impl Operation for Commit {
         let journal = run_confined(settings, Access::Write, || Journal::lock(&settings.state))?;
         let staged = self.prepare(settings)?;
         gate::pass(settings, &self.preview_of(settings, &staged))?;
-        let scope = [settings.layout.project(&self.repo).unwrap_or_default()];
-        let before = Repositories::read(settings, &scope)?;
-        before.keep_indexes(settings, &journal)?;
+        let before = Repositories::of(settings, [staged.repository.work.clone()]);
+        before.keep_files(settings, &journal)?;
         let commit = self.make(settings, &staged)?;
-        let git = before.changes(settings, &scope)?;
+        let git = before.changes(settings);
         let record = Record { git, ..record(settings, Self::COMMAND)? };
         run_confined(settings, Access::Write, || journal.end(&record))?;
         Ok(Printed::of_text(&self.repo, format!("{commit} {}\n", self.first_line())))

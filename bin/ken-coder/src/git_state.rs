@@ -3,7 +3,7 @@
 //! Refs alone would not do: a command can delete a branch and remove its objects at once (`git gc --prune=now`). So the
 //! objects are kept as packs with the journal, in which each new pack holds only what the earlier ones do not.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeSet, VecDeque};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -13,57 +13,85 @@ use serde::{Deserialize, Serialize};
 use crate::confine::{Access, with_tree};
 use crate::journal::{GitChange, Journal, RepositoryState};
 use crate::rel_path::RelPath;
-use crate::repository::{GitCall, MAX_INDEX, Repository, is_bare};
+use crate::repository::{GitCall, MAX_INDEX, Repository, is_bare, pointer};
 use crate::settings::Settings;
 use crate::tree::{Links, Tree, digest};
+use crate::walk::{place_of, walk};
 
 /// The maximum number of repositories whose state is recorded before a command.
 const MAX_REPOSITORIES: usize = 200;
+
+/// The log of `refs/stash`, in the folder of a repository.
+const STASH_LOG: &str = "logs/refs/stash";
 
 /// The repositories below some folders.
 #[derive(Debug, Default)]
 pub(crate) struct Repositories {
     pub(crate) states: Vec<RepositoryState>,
-    /// The files in `HEAD` or in the index.
+    /// The files in `HEAD` or in the index of the projects themselves.
     pub(crate) tracked: BTreeSet<RelPath>,
     /// Repositories that git cannot read, with the reason.
     pub(crate) unreadable: Vec<String>,
 }
 
 impl Repositories {
-    /// Reads the repositories of these projects, or of the projects in these folders.
+    /// Reads the repositories in these folders: those of projects, and all that are below, such as submodules and further work trees.
     pub(crate) fn read(settings: &Settings, scope: &[RelPath]) -> Result<Repositories, Error> {
-        let mut found = Repositories::default();
-        for repo in with_tree(settings, Access::Read, |tree| find(settings, tree, scope))? {
+        let repos = with_tree(settings, Access::Read, |tree| Ok(find(settings, tree, scope)))?;
+        Ok(Repositories::of(settings, repos))
+    }
+
+    /// Reads these repositories, and those whose refs they share.
+    pub(crate) fn of(settings: &Settings, repos: impl IntoIterator<Item = RelPath>) -> Repositories {
+        let (mut found, mut seen) = (Repositories::default(), BTreeSet::new());
+        let mut open: VecDeque<RelPath> = repos.into_iter().collect();
+        while let Some(repo) = open.pop_front() {
+            if seen.contains(&repo) {
+                continue;
+            }
+            if seen.len() == MAX_REPOSITORIES {
+                let why = format!("there are more than {MAX_REPOSITORIES}");
+                found.unreadable.push(format!("the refs of {repo} and of further repositories: {why}"));
+                break;
+            }
+            seen.insert(repo.clone());
             match known_or_read(settings, &repo) {
                 Ok(known) => {
+                    open.extend(known.state.main.clone());
+                    // An ignored work tree could take up all that is kept of files.
+                    if settings.layout.project(&repo).as_ref() == Some(&repo) {
+                        found.tracked.extend(known.tracked);
+                    }
                     found.states.push(known.state);
-                    found.tracked.extend(known.tracked);
                 }
                 Err(error) => found.unreadable.push(format!("the refs of {repo}: {}", error.message)),
             }
         }
-        Ok(found)
+        found
     }
 
-    pub(crate) fn keep_indexes(&self, settings: &Settings, journal: &Journal) -> Result<(), Error> {
+    /// Stores the indexes and the logs of stashes.
+    pub(crate) fn keep_files(&self, settings: &Settings, journal: &Journal) -> Result<(), Error> {
         with_tree(settings, Access::Write, |tree| {
             for state in &self.states {
-                let index = tree.read(&state.index_place, Links::Refuse, MAX_INDEX)?;
-                let Some(index) = index.filter(|index| state.index.as_ref() == Some(&index.version.digest)) else {
-                    continue;
-                };
-                if journal.keep(&index.version.digest, &index.bytes)? {
-                    journal.sync(&[index.version.digest])?;
+                let stash = state.index_place.around().join(STASH_LOG);
+                for (place, wanted) in [(&state.index_place, &state.index), (&stash, &state.stash)] {
+                    let node = tree.read(place, Links::Refuse, MAX_INDEX)?;
+                    let Some(node) = node.filter(|node| wanted.as_ref() == Some(&node.version.digest)) else {
+                        continue;
+                    };
+                    if journal.keep(&node.version.digest, &node.bytes)? {
+                        journal.sync(&[node.version.digest])?;
+                    }
                 }
             }
             Ok(())
         })
     }
 
-    /// Stores the indexes, and the objects that the refs lead to.
+    /// Stores these files, and the objects that the refs lead to.
     pub(crate) fn keep(&mut self, settings: &Settings, journal: &Journal) -> Result<(), Error> {
-        self.keep_indexes(settings, journal)?;
+        self.keep_files(settings, journal)?;
         for state in &self.states {
             if let Err(error) = keep_objects(settings, journal, state) {
                 self.unreadable.push(format!("the history of {}: {}", state.repo, error.message));
@@ -73,12 +101,11 @@ impl Repositories {
     }
 
     /// Returns what has changed since.
-    pub(crate) fn changes(self, settings: &Settings, scope: &[RelPath]) -> Result<Vec<GitChange>, Error> {
-        let mut now: BTreeMap<RelPath, RepositoryState> =
-            Repositories::read(settings, scope)?.states.into_iter().map(|state| (state.repo.clone(), state)).collect();
-        let change = |before: RepositoryState| GitChange { after: now.remove(&before.repo), before };
+    pub(crate) fn changes(self, settings: &Settings) -> Vec<GitChange> {
+        let now = |repo: &RelPath| known_or_read(settings, repo).ok().map(|known| known.state);
+        let change = |before: RepositoryState| GitChange { after: now(&before.repo), before };
         let changes = self.states.into_iter().map(change);
-        Ok(changes.filter(|change| !change.after.as_ref().is_some_and(|after| after.is_as(&change.before))).collect())
+        changes.filter(|change| !change.after.as_ref().is_some_and(|after| after.is_as(&change.before))).collect()
     }
 }
 
@@ -94,8 +121,11 @@ struct Known {
 
 fn known_or_read(settings: &Settings, repo: &RelPath) -> Result<Known, Error> {
     let repository = Repository::open_to_read(settings, repo)?;
+    if repository.work != *repo {
+        return Err(Error::not_found(format!("{repo} is no repository any more")));
+    }
     let files = with_tree(settings, Access::Read, |tree| Ok(files_digest(settings, tree, &repository)))?;
-    let path = kept_folder(settings, &repository.work).join("state.json");
+    let path = kept_folder(settings, &repository.work).join("known.json");
     let known = fs::read(&path).ok().and_then(|bytes| serde_json::from_slice::<Known>(&bytes).ok());
     if let Some(known) = known.filter(|known| known.files == files) {
         return Ok(known);
@@ -112,7 +142,7 @@ fn known_or_read(settings: &Settings, repo: &RelPath) -> Result<Known, Error> {
 fn files_digest(settings: &Settings, tree: &Tree, repository: &Repository<'_>) -> String {
     let common = &repository.common;
     let mut open = vec![common.join("refs"), common.join("packed-refs"), repository.index()];
-    open.push(common.join("reftable").join("tables.list"));
+    open.extend([common.join("reftable").join("tables.list"), common.join(STASH_LOG)]);
     let mut all = repository.head.clone();
     while let Some(place) = open.pop() {
         let mut names = file_names(&settings.root.join(place.as_str()));
@@ -125,26 +155,20 @@ fn files_digest(settings: &Settings, tree: &Tree, repository: &Repository<'_>) -
     digest(all.as_bytes())
 }
 
-fn find(settings: &Settings, tree: &Tree, scope: &[RelPath]) -> Result<Vec<RelPath>, Error> {
-    let is_repository =
-        |place: &RelPath| tree.kind(&place.join(".git")).is_some() || is_bare(tree, place).unwrap_or(false);
-    let mut found = Vec::new();
-    for folder in scope {
-        if settings.layout.project(folder).is_some() {
-            found.push(folder.clone());
-            continue;
-        }
-        let names = file_names(&settings.root.join(folder.as_str())).into_iter().map(|name| folder.join(&name));
-        found.extend(names.filter(|place| RelPath::parse(place.as_str()).is_ok()));
-    }
-    found.retain(is_repository);
-    found.truncate(MAX_REPOSITORIES);
-    Ok(found)
+/// Returns the repositories below some folders. What git ignores can be one too.
+fn find(settings: &Settings, tree: &Tree, scope: &[RelPath]) -> BTreeSet<RelPath> {
+    let is_repository = |place: &RelPath| {
+        let is = tree.kind(&place.join(".git")).is_some() || is_bare(tree, place).unwrap_or(false);
+        is && settings.layout.project(place).is_some()
+    };
+    let entries = scope.iter().flat_map(|folder| walk(settings, folder, None).build().flatten());
+    let folders = entries.filter(|entry| entry.file_type().is_some_and(|kind| kind.is_dir()));
+    folders.filter_map(|entry| place_of(settings, entry.path())).filter(is_repository).collect()
 }
 
 impl RepositoryState {
     fn is_as(&self, other: &RepositoryState) -> bool {
-        (&self.head, &self.refs, &self.staged) == (&other.head, &other.refs, &other.staged)
+        (&self.head, &self.refs, &self.staged, &self.stash) == (&other.head, &other.refs, &other.staged, &other.stash)
     }
 
     /// Returns the names and the commits that must be in the repository.
@@ -157,16 +181,23 @@ impl RepositoryState {
 /// Returns the state of a repository, and the entries of its index. Git works without a work tree here, because it would read the
 /// attributes there, and a FIFO of that name would stop it.
 pub(crate) fn state(settings: &Settings, repository: &Repository<'_>) -> Result<(RepositoryState, String), Error> {
-    let refs = repository.list(GitCall::without_work_tree(&[
-        "for-each-ref",
-        "--format=%(objectname) %(refname)%(if)%(symref)%(then) symbolic%(end)",
-    ]))?;
+    let main = repository.main();
+    let refs = match main {
+        Some(_) => String::new(),
+        None => repository.list(GitCall::without_work_tree(&[
+            "for-each-ref",
+            "--format=%(objectname) %(refname)%(if)%(symref)%(then) symbolic%(end)",
+        ]))?,
+    };
     let refs = refs
         .lines()
         .filter_map(|line| line.split_once(' '))
         .filter(|(_, name)| !name.starts_with("refs/remotes/") && !name.ends_with(" symbolic"));
     let staged = repository.list(GitCall::without_work_tree(&["ls-files", "-z", "--stage"]))?;
-    let index = with_tree(settings, Access::Read, |tree| tree.read(&repository.index(), Links::Refuse, MAX_INDEX))?;
+    let (index, stash) = with_tree(settings, Access::Read, |tree| {
+        let stash = repository.folder.join(STASH_LOG);
+        Ok((tree.read(&repository.index(), Links::Refuse, MAX_INDEX)?, tree.read(&stash, Links::Refuse, MAX_INDEX)?))
+    })?;
     let state = RepositoryState {
         repo: repository.work.clone(),
         head: repository.head.clone(),
@@ -174,6 +205,8 @@ pub(crate) fn state(settings: &Settings, repository: &Repository<'_>) -> Result<
         index: index.map(|node| node.version.digest),
         index_place: repository.index(),
         staged: digest(staged.as_bytes()),
+        stash: stash.map(|node| node.version.digest),
+        main,
     };
     Ok((state, staged))
 }
@@ -197,22 +230,32 @@ fn kept_folder(settings: &Settings, repo: &RelPath) -> PathBuf {
     settings.state.join("git").join(name.get(..32).unwrap_or_default())
 }
 
+/// Returns the commits of the stashes. The journal has their log.
+fn stashes(journal: &Journal, state: &RepositoryState) -> Result<Vec<String>, Error> {
+    let log = state.stash.as_ref().map(|log| journal.content(log)).transpose()?.unwrap_or_default();
+    let log = String::from_utf8_lossy(&log);
+    // Each line has the commit of the stash before, then its own.
+    let ids = log.lines().filter_map(|line| line.split(' ').nth(1));
+    Ok(ids.filter(|id| id.bytes().all(|byte| byte.is_ascii_hexdigit())).map(str::to_owned).collect())
+}
+
 fn keep_objects(settings: &Settings, journal: &Journal, state: &RepositoryState) -> Result<(), Error> {
-    let folder = kept_folder(settings, &state.repo);
+    let folder = kept_folder(settings, state.main.as_ref().unwrap_or(&state.repo));
     let failed = |error: std::io::Error| Error::unavailable(format!("{}: {error}", folder.display()));
     fs::create_dir_all(&folder).map_err(failed)?;
     let tips = fs::read_to_string(folder.join("tips")).unwrap_or_default();
     let mut known: BTreeSet<&str> = tips.lines().collect();
-    let (mut needed, index) = (state.tips(), format!("index {}", state.staged));
-    needed.insert(&index);
+    let (mut needed, index, stashes) = (state.tips(), format!("index {}", state.staged), stashes(journal, state)?);
+    needed.extend(stashes.iter().map(String::as_str).chain([index.as_str()]));
     if needed.is_subset(&known) {
         return Ok(());
     }
     let kept = known.iter().filter(|tip| !tip.starts_with("index "));
     let excluded: String = kept.map(|tip| format!("^{tip}\n")).collect();
     let repository = Repository::open_to_read(settings, &state.repo)?;
-    let words = ["rev-list", "--objects", "--all", "--reflog", "--indexed-objects", "--ignore-missing", "--stdin"];
-    let wanted: String = state.tips().into_iter().map(|tip| format!("{tip}\n")).collect();
+    let words = ["rev-list", "--objects", "--all", "--indexed-objects", "--ignore-missing", "--stdin"];
+    let wanted = state.tips().into_iter().chain(stashes.iter().map(String::as_str));
+    let wanted: String = wanted.map(|tip| format!("{tip}\n")).collect();
     let stdin = wanted + &excluded;
     let listed = repository.list(GitCall { stdin: Some(&stdin), ..GitCall::without_work_tree(&words) })?;
     let ids: String = listed.lines().filter_map(|line| line.split(' ').next()).map(|id| format!("{id}\n")).collect();
@@ -239,21 +282,27 @@ fn keep_objects(settings: &Settings, journal: &Journal, state: &RepositoryState)
 /// was put back, and what was not with the reason.
 pub(crate) fn restore(settings: &Settings, journal: &Journal, change: &GitChange) -> Result<Restored, Error> {
     let before = &change.before;
-    if change.after.is_none() {
-        with_tree(settings, Access::Write, |tree| revive(tree, before))?;
-    }
+    let is_revived =
+        change.after.is_none() && with_tree(settings, Access::Write, |tree| revive(settings, tree, before))?;
     let repository = Repository::open_to_read(settings, &before.repo)?;
     let (now, _) = state(settings, &repository)?;
     let after = match &change.after {
         Some(after) => after,
-        None if now.refs.is_empty() => &now,
+        None if now.is_as(before) => return Ok(Restored::default()),
+        None if is_revived || now.refs.is_empty() && before.main.is_none() => &now,
         None => {
             let why = "the command was interrupted, so it is not known which refs it changed".to_owned();
             return Ok(Restored { refused: vec![(before.repo.join(".git"), why)], ..Restored::default() });
         }
     };
     let mut restored = Restored::default();
-    let (updates, wanted) = restored.plan(&repository.common, before, after, &now);
+    let (updates, mut wanted) = restored.plan(&repository.common, before, after, &now);
+    if before.stash != after.stash {
+        wanted.extend(stashes(journal, before)?.iter().map(|id| format!("{id}\n")));
+    }
+    if before.head != after.head && !before.head.starts_with("ref:") {
+        wanted.push_str(&format!("{}\n", before.head));
+    }
     if !wanted.is_empty() && !is_connected(&repository, &wanted)? {
         with_tree(settings, Access::Write, |tree| bring_back(settings, tree, &repository))?;
     }
@@ -264,18 +313,22 @@ pub(crate) fn restore(settings: &Settings, journal: &Journal, change: &GitChange
     Ok(restored)
 }
 
-/// Makes a repository that was removed one again, without refs and objects.
-fn revive(tree: &Tree, before: &RepositoryState) -> Result<(), Error> {
+/// Makes a repository that was removed one again, without refs and objects. Returns whether it was removed.
+fn revive(settings: &Settings, tree: &Tree, before: &RepositoryState) -> Result<bool, Error> {
     let git = before.repo.join(".git");
-    let head = git.join("HEAD");
+    let folder = pointer(settings, tree, &git).ok().flatten().unwrap_or(git);
+    let head = folder.join("HEAD");
     if tree.stat(&head, Links::Refuse)?.is_some() || is_bare(tree, &before.repo)? {
-        return Ok(());
+        return Ok(false);
     }
-    for folder in [git.clone(), git.join("objects"), git.join("refs")] {
-        tree.make_folder(&folder)?;
+    tree.make_folder(&folder)?;
+    // A further work tree has those of its repository.
+    for name in ["objects", "refs"].iter().filter(|_| before.main.is_none()) {
+        tree.make_folder(&folder.join(name))?;
     }
     let text = format!("{}\n", before.head);
-    tree.replace(&head, "HEAD.lock", 0o644, text.as_bytes())
+    tree.replace(&head, "HEAD.lock", 0o644, text.as_bytes())?;
+    Ok(true)
 }
 
 /// The outcome of [`restore`], by the paths of the refs and files.
@@ -345,6 +398,13 @@ impl Restored {
             let staged = [before, after, now].map(|state| state.staged.as_str());
             put(repository.index(), staged, &|| journal.content(index))?;
         }
+        if let Some(stash) = before.stash.as_ref().filter(|_| before.stash != after.stash) {
+            let logs = repository.folder.join("logs");
+            [&logs, &logs.join("refs")].into_iter().try_for_each(|folder| tree.make_folder(folder))?;
+            let log = repository.folder.join(STASH_LOG);
+            let stashes = [before, after, now].map(|state| state.stash.as_deref().unwrap_or_default());
+            put(log, stashes, &|| journal.content(stash))?;
+        }
         Ok(())
     }
 }
@@ -358,7 +418,8 @@ fn is_connected(repository: &Repository<'_>, commits: &str) -> Result<bool, Erro
 
 /// Copies the kept packs into the repository.
 fn bring_back(settings: &Settings, tree: &Tree, repository: &Repository<'_>) -> Result<(), Error> {
-    let (from, packs) = (kept_folder(settings, &repository.work), repository.objects().join("pack"));
+    let from = kept_folder(settings, &repository.main().unwrap_or_else(|| repository.work.clone()));
+    let packs = repository.objects().join("pack");
     tree.make_folder(&packs)?;
     let mut names: Vec<String> = file_names(&from).into_iter().filter(|name| name.starts_with("pack-")).collect();
     // The index of a pack comes last, because it makes git look for the pack.
@@ -384,6 +445,8 @@ pub(crate) fn file_names(folder: &Path) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use super::*;
     use crate::journal::tests::{place, repository};
 

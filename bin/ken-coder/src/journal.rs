@@ -91,6 +91,12 @@ pub(crate) struct RepositoryState {
     pub(crate) index: Option<String>,
     pub(crate) index_place: RelPath,
     pub(crate) staged: String,
+    /// The digest of the log of `refs/stash`, which the journal stores. All stashes but the newest are in it alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) stash: Option<String>,
+    /// For a further work tree, the repository that has its refs. They are in the state of that one alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) main: Option<RelPath>,
 }
 
 /// A repository before and after a change.
@@ -349,7 +355,8 @@ impl Journal {
             records.extend(self.records(run)?);
         }
         for record in records {
-            needed.extend(record.git.into_iter().filter_map(|change| change.before.index));
+            let git = record.git.into_iter().map(|change| change.before);
+            needed.extend(git.flat_map(|before| before.index.into_iter().chain(before.stash)));
             needed
                 .extend(record.files.into_iter().chain(record.guarded).filter_map(|entry| Some(entry.before?.digest)));
         }
@@ -456,6 +463,8 @@ pub(crate) mod tests {
             index: Some(digest(index.as_bytes())),
             index_place: place(repo).join(".git/index"),
             staged: digest(format!("staged {index}").as_bytes()),
+            stash: None,
+            main: None,
         }
     }
 
@@ -530,23 +539,24 @@ pub(crate) mod tests {
     #[test]
     fn only_contents_that_no_record_names_are_removed() {
         let (_folder, journal) = journal();
-        for text in ["ended", "pending", "index", "guarded", "after", "nobody"] {
+        for text in ["ended", "pending", "index", "stash", "guarded", "after", "nobody"] {
             keep(&journal, text);
         }
         let mut ended =
             record("run", "1", vec![entry("a", Some("ended"), Some("after")), entry("b", None, Some("after"))]);
-        let before = repository("repos/a", "ref: refs/heads/main", &[], "index");
+        let stash = Some(digest(b"stash"));
+        let before = RepositoryState { stash, ..repository("repos/a", "ref: refs/heads/main", &[], "index") };
         ended.git = vec![GitChange { before, after: None }];
         journal.end(&ended).unwrap();
         let mut pending = record("other", "2", vec![entry("a", Some("pending"), None)]);
         pending.guarded = vec![entry("b", Some("guarded"), None)];
         journal.begin(&pending).unwrap();
         assert_eq!(journal.prune(MAX_AGE, MAX_BYTES).unwrap(), (0, 2));
-        let left = ["ended", "pending", "index", "guarded", "after", "nobody"]
+        let left = ["ended", "pending", "index", "stash", "guarded", "after", "nobody"]
             .map(|text| journal.has(&digest(text.as_bytes())));
-        assert_eq!(left, [true, true, true, true, false, false]);
+        assert_eq!(left, [true, true, true, true, true, false, false]);
         // What an unfinished change needs is kept, even where the limit is zero.
-        assert_eq!(journal.prune(MAX_AGE, 0).unwrap(), (1, 2));
+        assert_eq!(journal.prune(MAX_AGE, 0).unwrap(), (1, 3));
         assert_eq!(journal.prune(MAX_AGE, 0).unwrap(), (0, 0));
         assert!(journal.has(&digest(b"pending")) && journal.has(&digest(b"guarded")));
     }

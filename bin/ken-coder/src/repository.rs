@@ -187,6 +187,12 @@ impl<'a> Repository<'a> {
         self.common.join("objects")
     }
 
+    /// Returns the place of the repository whose refs this work tree shares, or `None` if it has its own.
+    pub(crate) fn main(&self) -> Option<RelPath> {
+        let main = if self.common.name() == ".git" { self.common.around() } else { self.common.clone() };
+        (self.folder != self.common).then_some(main)
+    }
+
     pub(crate) fn path(&self, place: &RelPath) -> String {
         self.settings.root.join(place.as_str()).display().to_string()
     }
@@ -243,10 +249,12 @@ impl<'a> Repository<'a> {
 
     /// Moves refs, by the words or the input of `git update-ref`. Each is named with its old value.
     pub(crate) fn update_refs(&self, words: &[&str], stdin: Option<&str>) -> Result<(), Error> {
+        // Git makes no folder beyond a link.
+        let logs = [self.common.join("logs"), self.common.join("logs/refs"), self.folder.join("logs")];
         with_tree(self.settings, Access::Write, |tree| {
-            if self.is_bare { Ok(()) } else { tree.make_folder(&self.common.join("logs")) }
+            if self.is_bare { Ok(()) } else { logs.iter().try_for_each(|folder| tree.make_folder(folder)) }
         })?;
-        let write = vec![self.common.clone()];
+        let write = vec![self.common.clone(), self.folder.clone()];
         let call = GitCall { write, stdin, ..GitCall::without_work_tree(&[&["update-ref"], words].concat()) };
         self.read(&call).map(drop)
     }
@@ -393,7 +401,7 @@ fn find(settings: &Settings, tree: &Tree, place: &RelPath, project: &RelPath) ->
     };
     let head = read(&folder.join("HEAD"), MAX_POINTER_BYTES)?.unwrap_or_default();
     let info = common.join("info");
-    let mut links = vec!["refs", "logs"];
+    let mut links = vec!["refs"];
     for name in ["packed-refs", "reftable", "shallow"] {
         if tree.stat(&common.join(name), Links::Refuse)?.is_some() {
             links.push(name);
@@ -411,7 +419,7 @@ fn find(settings: &Settings, tree: &Tree, place: &RelPath, project: &RelPath) ->
     })
 }
 
-/// Returns the nearest folder with `.git`, and the folder of git that it leads to.
+/// Returns the nearest folder with `.git`, and the folder of git that it leads to; or the nearest bare repository.
 fn nearest(
     settings: &Settings,
     tree: &Tree,
@@ -427,6 +435,8 @@ fn nearest(
                 let folder = pointer(settings, tree, &git)?.ok_or_else(|| outside(&git))?;
                 return Ok(Some((work, folder)));
             }
+            // As git finds it. A `.git` is found from its work tree.
+            None if work.name() != ".git" && is_bare(tree, &work)? => return Ok(Some((work.clone(), work))),
             None => {}
         }
         match work.split().filter(|_| work != *project) {
@@ -461,7 +471,7 @@ pub(crate) fn is_bare(tree: &Tree, place: &RelPath) -> Result<bool, Error> {
 }
 
 /// Fills the temporary folder. `HEAD` is a copy, because git does not accept a link there; refs and logs are links, because
-/// git changes them.
+/// git changes them. A further work tree shares the logs of the refs, and has a log of its `HEAD`.
 fn prepare(settings: &Settings, own: &Path, found: &Found) -> std::io::Result<()> {
     fs::create_dir(own.join("info"))?;
     fs::write(own.join("config"), OWN_CONFIG)?;
@@ -471,6 +481,13 @@ fn prepare(settings: &Settings, own: &Path, found: &Found) -> std::io::Result<()
     let common = settings.root.join(found.common.as_str());
     for name in &found.links {
         symlink(common.join(name), own.join(name))?;
+    }
+    if found.folder == found.common {
+        symlink(common.join("logs"), own.join("logs"))?;
+    } else {
+        fs::create_dir(own.join("logs"))?;
+        symlink(common.join("logs/refs"), own.join("logs/refs"))?;
+        symlink(settings.root.join(found.folder.as_str()).join("logs/HEAD"), own.join("logs/HEAD"))?;
     }
     File::open(own)?.sync_all()
 }

@@ -226,8 +226,7 @@ impl UndoResult {
         undo: &str,
         git: BTreeMap<RelPath, GitChange>,
     ) -> Result<(), Error> {
-        let scope: Vec<RelPath> = git.keys().cloned().collect();
-        let mut repositories = Repositories::read(settings, &scope)?;
+        let mut repositories = Repositories::of(settings, git.keys().cloned());
         repositories.keep(settings, journal)?;
         for (repo, change) in git {
             match restore(settings, journal, &change) {
@@ -238,7 +237,7 @@ impl UndoResult {
                 Err(error) => self.refused.push(Refused { path: repo.join(".git"), why: error.message }),
             }
         }
-        let git = repositories.changes(settings, &scope)?;
+        let git = repositories.changes(settings);
         let record = Record { run: undo.to_owned(), git, ..record(settings, "undo")? };
         if record.git.is_empty() {
             return Ok(());

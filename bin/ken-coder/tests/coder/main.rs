@@ -11,5 +11,6 @@ mod network;
 mod person_git;
 mod plans;
 mod previews;
+mod repositories;
 mod undo;
 mod walls;
