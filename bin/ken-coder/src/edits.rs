@@ -126,14 +126,14 @@ fn replace(plan: &mut Plan<'_>, place: &RelPath, old: &str, new: &str) -> Result
         return Err(error.hint("`write` writes a whole file"));
     }
     let text = text_of(plan, place)?;
-    let mut places = text.match_indices(old);
-    let Some((start, _)) = places.next() else {
+    let Some(start) = text.find(old) else {
         let error = Error::conflict(format!("{place} does not hold the text to replace"));
         return Err(error.at("/old").hint("read the file; blanks and line ends count"));
     };
-    let others = places.count();
-    if others > 0 {
-        let error = Error::conflict(format!("{place} holds the text to replace {} times", others + 1));
+    // Another one may overlap with it, as `aa` does in `aaa`.
+    if text.rfind(old) != Some(start) {
+        let count = text.matches(old).count().max(2);
+        let error = Error::conflict(format!("{place} holds the text to replace {count} times"));
         return Err(error.at("/old").hint("include more of the text around it"));
     }
     let (head, tail) = text.split_at(start);

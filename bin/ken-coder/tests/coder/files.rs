@@ -192,6 +192,12 @@ fn an_edit_matches_once_and_keeps_the_mode() {
     assert_eq!(home.text("repos/site/run.sh"), "echo one\necho three\n");
     assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o7777, 0o750);
     assert!(home.why_not("edit", &edit("echo", "print")).contains("2 times"));
+    // They may overlap.
+    home.put("repos/over/a", "aaa baab");
+    for (old, is_one) in [("aa", false), ("aaa", true), ("baab", true)] {
+        let call = json!({"path": "repos/over/a", "old": old, "new": "z"});
+        assert_eq!(home.call("edit", &call).status.success(), is_one, "{old}");
+    }
     assert!(home.why_not("edit", &edit("four", "x")).contains("does not hold"));
     assert!(home.why_not("edit", &edit("", "x")).contains("empty"));
     assert!(
