@@ -59,11 +59,11 @@ impl<'a> Parser<'a> {
                     break; // a file without a hunk: renamed, or only its mode has changed
                 }
                 is_git = true;
-                (old, new) = git_names(names);
+                (old, new) = git_names(names)?;
             } else if let Some(name) = line.strip_prefix("rename from ") {
-                (old, is_complete) = (Some(name.to_owned()), true);
+                (old, is_complete) = (Some(unquoted(name)?), true);
             } else if let Some(name) = line.strip_prefix("rename to ") {
-                new = Some(name.to_owned());
+                new = Some(unquoted(name)?);
             } else if let Some(bits) = line.strip_prefix("new file mode ") {
                 (is_new, is_complete, mode) = (true, true, permissions(bits)?);
             } else if line.starts_with("deleted file mode ") {
@@ -76,7 +76,7 @@ impl<'a> Parser<'a> {
                 let next = self.lines.get(self.at + 1).copied().unwrap_or_default();
                 if let Some(other) = next.trim_end_matches(['\n', '\r']).strip_prefix("+++ ") {
                     self.at += 2;
-                    let (from, to) = (name_of(name, "a/"), name_of(other, "b/"));
+                    let (from, to) = (name_of(name, "a/")?, name_of(other, "b/")?);
                     if from.is_none() && to.is_none() {
                         return Err(format!("line {}: both sides are /dev/null", self.at));
                     }
@@ -157,19 +157,54 @@ impl<'a> Parser<'a> {
 }
 
 /// Splits `a/x b/x` into two names. If they contain blanks, this works only if both are the same.
-fn git_names(names: &str) -> (Option<String>, Option<String>) {
+fn git_names(names: &str) -> Result<(Option<String>, Option<String>), String> {
     let half = names.len() / 2;
     match (names.get(..half), names.get(half + 1..)) {
-        (Some(old), Some(new)) if old.get(2..) == new.get(2..) => (name_of(old, "a/"), name_of(new, "b/")),
-        _ => (None, None),
+        (Some(old), Some(new)) if old.get(2..) == new.get(2..) => Ok((name_of(old, "a/")?, name_of(new, "b/")?)),
+        _ => Ok((None, None)),
     }
 }
 
 /// Returns the name without git's prefix and without the time that `diff -u` appends, or `None` for /dev/null.
-fn name_of(name: &str, prefix: &str) -> Option<String> {
-    let name = name.split('\t').next().unwrap_or_default().trim_end();
-    let name = name.strip_prefix(prefix).unwrap_or(name);
-    (name != "/dev/null").then(|| name.to_owned())
+fn name_of(name: &str, prefix: &str) -> Result<Option<String>, String> {
+    let name = unquoted(name.split('\t').next().unwrap_or_default().trim_end())?;
+    let name = name.strip_prefix(prefix).unwrap_or(&name);
+    Ok((name != "/dev/null").then(|| name.to_owned()))
+}
+
+/// Returns a name that git has put in quotes, as it does with those that have other than plain characters (core.quotePath).
+fn unquoted(name: &str) -> Result<String, String> {
+    let Some(quoted) = name.strip_prefix('"') else {
+        return Ok(name.to_owned());
+    };
+    let wrong = || format!("the name {name} is not quoted as git does it");
+    let mut rest = quoted.strip_suffix('"').ok_or_else(wrong)?.bytes();
+    let mut bytes = Vec::new();
+    while let Some(byte) = rest.next() {
+        bytes.push(match byte {
+            b'"' => return Err(wrong()),
+            b'\\' => match rest.next() {
+                Some(b'a') => 7,
+                Some(b'b') => 8,
+                Some(b't') => b'\t',
+                Some(b'n') => b'\n',
+                Some(b'v') => 11,
+                Some(b'f') => 12,
+                Some(b'r') => b'\r',
+                Some(same @ (b'"' | b'\\')) => same,
+                Some(first @ b'0'..=b'3') => {
+                    let digits = [Some(first), rest.next(), rest.next()];
+                    digits.into_iter().try_fold(0, |sum, digit| {
+                        let digit = digit.filter(|digit| (b'0'..=b'7').contains(digit)).ok_or_else(wrong)?;
+                        Ok::<u8, String>(sum * 8 + (digit - b'0'))
+                    })?
+                }
+                _ => return Err(wrong()),
+            },
+            plain => plain,
+        });
+    }
+    String::from_utf8(bytes).map_err(|_| format!("the name {name} is not UTF-8"))
 }
 
 fn permissions(bits: &str) -> Result<Option<u32>, String> {
@@ -303,6 +338,32 @@ mod tests {
         assert_eq!((files[2].old.as_deref(), files[2].new.as_deref()), (Some("p"), Some("q")));
     }
 
+    #[test]
+    fn a_name_in_quotes_is_the_one_that_git_means() {
+        let name =
+            |name: &str| parse(&format!("--- a/x\n+++ {name}\n@@ -1 +1 @@\n-a\n+b\n")).map(|all| all[0].new.clone());
+        for (quoted, plain) in [
+            (r#""b/\303\266.txt""#, Some("\u{f6}.txt")),
+            (r#""b/a\"b\\c\td\001""#, Some("a\"b\\c\td\u{1}")),
+            (r#""b/""#, Some("")),
+            (r#"b/a"b""#, Some("a\"b\"")),
+            (r#""b/\303""#, None),
+            (r#""b/\400""#, None),
+            (r#""b/\08""#, None),
+            (r#""b/\x""#, None),
+            (r#""b/a"b""#, None),
+            (r#""b/a\""#, None),
+            (r#"""#, None),
+        ] {
+            assert_eq!(name(quoted).ok(), plain.map(|plain| Some(plain.to_owned())), "{quoted}");
+        }
+        let moved = "diff --git \"a/\\303\\266\" b/q\nrename from \"\\303\\266\"\nrename to q\n\
+            diff --git \"a/\\303\\266\" \"b/\\303\\266\"\nnew file mode 100644\n";
+        let names: Vec<_> = parse(moved).unwrap().into_iter().map(|file| (file.old, file.new)).collect();
+        let [o, q] = ["\u{f6}", "q"].map(|name| Some(name.to_owned()));
+        assert_eq!(names, [(o.clone(), q), (None, o)]);
+    }
+
     /// What git writes without a hunk: only its own header says what becomes of a file.
     #[test]
     fn a_header_alone_is_a_change_if_it_is_one_of_git() {
@@ -332,7 +393,7 @@ mod tests {
             ("a/one b/two", (None, None)),
             ("a/one b/three", (None, None)),
         ] {
-            let (old, new) = super::git_names(names);
+            let (old, new) = super::git_names(names).unwrap();
             assert_eq!((old.as_deref(), new.as_deref()), expected, "{names}");
         }
     }

@@ -352,3 +352,25 @@ fn a_killed_change_happened_or_did_not() {
     }
     assert!(cut > 0, "no change was cut off");
 }
+
+/// Git puts a name in quotes that has other than plain characters.
+#[test]
+fn a_patch_of_git_names_any_file() {
+    let home = Home::with_repository();
+    let names = ["repos/site/\u{f6}.txt", "repos/site/a\"b\\c.txt"];
+    for name in names {
+        home.put(name, "text\n");
+    }
+    home.git(&["add", "."]);
+    let patch = home.git(&["-c", "core.quotePath=true", "diff", "--cached"]);
+    assert!(patch.contains(r#"+++ "b/\303\266.txt""#), "{patch}");
+    home.git(&["reset", "-q", "--hard"]);
+    home.done("patch", &json!({"folder": "repos/site", "patch": patch}));
+    for name in names {
+        assert_eq!(home.text(name), "text\n");
+    }
+    let count = std::fs::read_dir(home.path("repos/site")).unwrap().count();
+    assert_eq!(count, names.len() + 2, "nothing besides .git and a");
+    let wrong = "--- /dev/null\n+++ \"b/\\303\"\n@@ -0,0 +1 @@\n+x\n";
+    assert!(home.why_not("patch", &json!({"folder": "repos/site", "patch": wrong})).contains("is not UTF-8"));
+}
