@@ -38,9 +38,10 @@ impl Answer for Printed {
     }
 }
 
-/// Refuses a name that git would interpret as an option or as something other than a name.
+/// Refuses a name that git would interpret as an option or as something other than a name. What it does not allow in a name,
+/// and characters that a person does not see, are refused too.
 pub(crate) fn check_name(at: &str, name: &str) -> Result<(), Error> {
-    let plain = |letter: char| letter.is_ascii_alphanumeric() || "._/~^@{}-".contains(letter);
+    let plain = |letter: char| letter.is_alphanumeric() || letter.is_ascii_graphic() && !":?*[\\".contains(letter);
     if !name.is_empty() && !name.starts_with('-') && name.len() <= 200 && name.chars().all(plain) {
         return Ok(());
     }
@@ -201,7 +202,14 @@ mod tests {
             ("a b", false),
             ("a:b", false),
             ("ext::sh", false),
-            ("ä", false),
+            ("fix/#12+x", true),
+            ("ä", true),
+            ("a\u{202e}b", false),
+            ("a\nb", false),
+            ("a*", false),
+            ("a?", false),
+            ("a[b", false),
+            ("a\\b", false),
         ] {
             assert_eq!(check_name("/x", name).is_ok(), is, "{name}");
         }

@@ -324,6 +324,9 @@ fn a_push_does_what_it_shows_and_runs_no_program_of_the_remote() {
     home.done("commit", &json!({"repo": "repos/site", "message": "Second"}));
     home.done("push", &push);
     assert_eq!(there(&["log", "-1", "--format=%s", "main"]), "Second");
+    home.git(&["-c", "core.hooksPath=/dev/null", "branch", "fix/#12+x"]);
+    home.done("push", &json!({"repo": "repos/site", "branch": "fix/#12+x"}));
+    assert_eq!(there(&["log", "-1", "--format=%s", "fix/#12+x"]), "Second");
     home.git(&["-c", "core.hooksPath=/dev/null", "commit", "-q", "--amend", "-m", "Other"]);
     assert!(home.why_not("push", &push).contains("does not contain"));
     // Two addresses are two pushes.
