@@ -35,7 +35,7 @@ export class Changes extends Component {
 
   render({ run }, { found, none, done, isUndone, error, busy }) {
     if (none) return html`<p class="note">It has changed no files.</p>`;
-    return html`<${Failed} error=${error} />${found && html`
+    return html`<${Failed} error=${error} />${found && html`<p class="note">in <code>${oneLine(found.root)}</code></p>
       <ul class="rows">${found.files.map(file => html`<li><code>${oneLine(file.path)}</code> ${file.action} <span class="note">+${file.added} −${file.removed}${!file.current && !isUndone && " · changed since"}</span></li>`)}
         ${(found.refs ?? []).map(({ repo, name, after }) => html`<li><code>${oneLine(name)}</code> of ${oneLine(repo)} <span class="note">${after ? "moved" : "removed"}</span></li>`)}</ul>
       ${found.diff && !isUndone && html`<pre class="diff" tabindex="0" aria-label="What it has changed"><${Long} text=${found.diff} view=${diffLines} /></pre>`}`}

@@ -3,6 +3,7 @@
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpListener;
 use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
 use ken_tests::{Builder, System, binary, until};
@@ -247,6 +248,40 @@ fn help_completions_and_a_mistyped_command() {
 }
 
 /// A started or restarted gateway accepts connections, so an address that refuses them has nothing to wait for.
+/// Every trusted folder can have a file of the same name.
+#[test]
+fn the_last_run_is_that_of_the_folder_where_it_is_said() {
+    let (system, own) = (System::start(), tempfile::tempdir().unwrap());
+    let own = own.path().canonicalize().unwrap();
+    let write = |at: &Path, run: &str| {
+        let mut coder = Command::new(binary("ken-coder"));
+        coder.args(["write", "--json", r#"{"path":"c","content":"x"}"#]).env("KEN_HOME", system.home());
+        let output = coder.env("KEN_FOLDER", at).env("KEN_RUN", run).output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+    };
+    let said = |words: &[&str], at: &Path| channels(&system.command(words).current_dir(at).output().unwrap());
+    let folders = ["one", "two"].map(|name| own.join(name));
+    for folder in &folders {
+        std::fs::create_dir_all(folder.join("docs")).unwrap();
+        done(&system, &["workspace", "trust", folder.to_str().unwrap()]);
+        write(folder, folder.file_name().unwrap().to_str().unwrap());
+    }
+    for folder in &folders {
+        let root = folder.display();
+        let (shown, _, status) = said(&["diff"], folder);
+        assert!(status == 0 && shown.starts_with(&format!("# in {root}\n")), "{shown}");
+        // Below it too.
+        let (shown, _, status) = said(&["undo", "last"], &folder.join("docs"));
+        assert!(status == 0 && shown.starts_with(&format!("in {root}:\nput back c\n")), "{shown}");
+        assert!(!folder.join("c").exists());
+    }
+    // Outside of both it is that of the workspace.
+    let (_, error, status) = said(&["undo", "last"], &own);
+    assert!(status == 2 && error.contains("no run has changed files yet in "), "{error}");
+    let (shown, _, status) = said(&["undo", "one"], &folders[1]);
+    assert!(status == 0 && shown.starts_with(&format!("in {}:\n", folders[0].display())), "{shown}");
+}
+
 #[test]
 fn an_address_where_nobody_listens_is_an_error_at_once() {
     let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();

@@ -59,6 +59,10 @@ impl RunChanges {
         whole.files.retain(|_, span| span.before != span.after || span.is_broken);
         whole
     }
+
+    fn is_empty(&self) -> bool {
+        self.files.is_empty() && self.git.is_empty()
+    }
 }
 
 /// The word that means the newest run.
@@ -92,28 +96,39 @@ fn find_here(settings: &Settings, journal: &Kept, word: &str) -> Result<(String,
         Some(other) => {
             let root = other.root.display();
             let message = format!("the run {run} worked in {root}, and the workspace is {}", settings.root.display());
-            Err(Error::conflict(message).hint(format!("set KEN_WORKSPACE={root}")))
+            Err(Error::conflict(message).hint(match settings.layout {
+                Layout::Workspace => format!("set KEN_WORKSPACE={root}"),
+                Layout::Folder => "do it without KEN_FOLDER".to_owned(),
+            }))
         }
     }
 }
 
 /// Returns the run that a word names: its id, an unambiguous beginning or end of it, or `last`, the newest one that changed
-/// something in this workspace or in a trusted folder.
+/// something in the workspace or trusted folder of the settings. Elsewhere a run can have changed files of the same names,
+/// and whoever says `last` does not say that they mean it.
 fn find(settings: &Settings, journal: &Kept, word: &str) -> Result<(String, Vec<Record>), Error> {
     check_run(word)?;
     let runs = journal.runs()?;
     let hint = "`ken-coder journal` lists the runs that changed files";
     if word == LAST {
+        let mut elsewhere = None;
         for (run, _) in runs {
             let records = journal.records(&run)?;
-            let changes = RunChanges::of(records.clone());
-            let is_one = |record: &Record| record.root == settings.root || record.layout == Layout::Folder;
-            let is_here = records.iter().all(is_one);
-            if is_here && !(changes.files.is_empty() && changes.git.is_empty()) {
-                return Ok((run, records));
+            if RunChanges::of(records.clone()).is_empty() {
+                continue;
+            }
+            match records.iter().find(|record| record.root != settings.root) {
+                None => return Ok((run, records)),
+                Some(other) => elsewhere = elsewhere.or_else(|| Some((run, other.root.clone()))),
             }
         }
-        return Err(Error::not_found("no run has changed files yet").hint(hint));
+        let hint = match elsewhere {
+            Some((run, root)) => format!("the newest run elsewhere is {run}, in {}", root.display()),
+            None => hint.to_owned(),
+        };
+        let message = format!("no run has changed files yet in {}", settings.root.display());
+        return Err(Error::not_found(message).hint(hint));
     }
     let like: Vec<_> = match runs.iter().find(|(run, _)| run == word) {
         Some(exact) => vec![exact],
@@ -152,6 +167,8 @@ pub(crate) struct Undo {
 #[serde(rename_all = "camelCase")]
 pub(crate) struct UndoResult {
     run: String,
+    /// The workspace or trusted folder, below which the paths are.
+    root: String,
     /// The run that can undo this undo; absent if nothing was restored.
     #[serde(skip_serializing_if = "Option::is_none")]
     undo: Option<String>,
@@ -213,7 +230,8 @@ impl Undo {
         for folder in folders.into_iter().rev() {
             tree.remove_folder(folder);
         }
-        Ok((UndoResult { run, undo, restored, refused }, whole.git))
+        let root = settings.root.display().to_string();
+        Ok((UndoResult { run, root, undo, restored, refused }, whole.git))
     }
 }
 
@@ -276,6 +294,7 @@ impl Answer for UndoResult {
     }
 
     fn summary(&self, _: bool, to: &mut dyn fmt::Write) -> fmt::Result {
+        writeln!(to, "in {}:", self.root)?;
         for path in &self.restored {
             writeln!(to, "put back {path}")?;
         }
@@ -300,6 +319,8 @@ pub(crate) struct Diff {
 #[derive(Debug, Serialize)]
 pub(crate) struct Differences {
     run: String,
+    /// The workspace or trusted folder, below which the paths are.
+    root: String,
     files: Vec<Difference>,
     /// The branches and tags that it changed.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -359,7 +380,8 @@ impl Diff {
                 path,
             });
         }
-        Ok(Differences { run, files, refs: git.into_values().flat_map(refs_of).collect(), diff: shown.finish() })
+        let (root, refs) = (settings.root.display().to_string(), git.into_values().flat_map(refs_of).collect());
+        Ok(Differences { run, root, files, refs, diff: shown.finish() })
     }
 }
 
@@ -380,6 +402,7 @@ fn refs_of(change: GitChange) -> Vec<RefDifference> {
 
 impl Answer for Differences {
     fn summary(&self, _: bool, to: &mut dyn fmt::Write) -> fmt::Result {
+        writeln!(to, "# in {}", self.root)?;
         for file in self.files.iter().filter(|file| !file.current) {
             writeln!(to, "# {} was changed since", file.path)?;
         }
@@ -608,8 +631,8 @@ mod tests {
             let lines = error.message.lines().count() - 1;
             assert_eq!((lines, error.message.ends_with("and more")), (count + 1, count == MAX_LISTED));
         }
-        // The newest that has changed something, here or in a trusted folder.
-        assert_eq!(found(LAST).as_deref(), Ok("runsc"));
+        // The newest that has changed something here.
+        assert_eq!(found(LAST).as_deref(), Ok("runsb"));
         let here = |word: &str| find_here(&settings, &journal, word).map(|(run, _)| run).map_err(|error| error.code);
         assert_eq!((here("runsb").as_deref(), here("runsc")), (Ok("runsb"), Err(ken_types::Code::Conflict)));
         // Only refs were changed.

@@ -12,6 +12,7 @@ use crate::external::{error_of, installed, output, printed};
 use crate::globals::Globals;
 use crate::ids::LAST;
 use crate::output::{Outcome, print_text};
+use crate::workspace::around;
 
 #[derive(Debug, Args)]
 pub(crate) struct RunArgs {
@@ -35,7 +36,12 @@ pub(crate) fn run(globals: &Globals, what: &str, of: &RunArgs) -> Outcome {
             return Err(error.hint("`ken diff last` shows what the newest run changed, `ken undo last` takes it back"));
         }
     };
-    let mut coder = coder(&globals.places()?, &[what, "--format", format, "--", run])?;
+    let places = globals.places()?;
+    let mut coder = coder(&places, &[what, "--format", format, "--", run])?;
+    // `last` is that of the folder in which a session here would work. An id says itself where its run worked.
+    if let Some(folder) = around(&places).filter(|_| run == LAST) {
+        coder.env("KEN_FOLDER", folder);
+    }
     let output = output(&mut coder)?;
     print_text(&String::from_utf8_lossy(&output.stdout))?;
     match output.status.code().and_then(|status| u8::try_from(status).ok()) {

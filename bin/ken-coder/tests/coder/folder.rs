@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Output;
 
-use crate::common::{Home, output_text, trust};
+use crate::common::{Home, as_run, outcome, output_text, trust, trust_all};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -74,6 +74,56 @@ fn the_folder_is_the_workspace_and_the_only_place_that_changes() {
     assert_eq!(undone.status.code(), Some(0), "{undone:?}");
     assert!(!folder.join("new").exists() && !folder.join("made").exists() && folder.join("docs/a.md").exists());
     assert!(home.files().is_empty(), "the workspace of the system has nothing of it");
+}
+
+/// Two folders can have files of the same names, and `last` says neither.
+#[test]
+fn last_is_the_newest_run_of_the_folder_where_it_is_said() {
+    let (home, own) = site();
+    let folders = ["site", "other"].map(|name| own.path().join(name));
+    trust_all(&home, &folders.each_ref().map(|folder| folder.as_path()), None);
+    let last = |command: &str, folder: Option<&Path>| {
+        let mut command = home.command(&[command, "last", "--format", "compact"]);
+        command.envs(folder.map(|folder| ("KEN_FOLDER", folder)));
+        outcome(&command.output().unwrap())
+    };
+    let write = |folder: &Path, run: &str, text: &str| {
+        let call = json!({"path": "c", "content": text}).to_string();
+        let mut command = home.command(&["write", "--json", &call]);
+        assert!(command.env("KEN_FOLDER", folder).env("KEN_RUN", run).output().unwrap().status.success());
+    };
+    write(&folders[0], "first", "of site\n");
+    for (folder, newest) in [(None, "the newest run elsewhere is first, in"), (Some(&*folders[1]), "first, in")] {
+        let (status, error) = last("undo", folder);
+        let (message, hint) = (error["error"]["message"].as_str().unwrap(), error["error"]["hint"].as_str().unwrap());
+        assert!(status == Some(2) && message.contains("no run has changed files yet in "), "{error}");
+        assert!(hint.contains(newest) && hint.contains(folders[0].to_str().unwrap()), "{error}");
+    }
+    write(&folders[1], "second", "of other\n");
+    as_run(&home, "third", "write", &json!({"path": "repos/site/c", "content": "of the workspace\n"}));
+    let workspace = home.path("").canonicalize().unwrap();
+    for (folder, root, run, file) in [
+        (Some(&*folders[0]), &*folders[0], "first", "c"),
+        (Some(&*folders[1]), &*folders[1], "second", "c"),
+        (None, &*workspace, "third", "repos/site/c"),
+    ] {
+        for command in ["diff", "undo"] {
+            let (status, reply) = last(command, folder);
+            assert_eq!((status, &reply["run"]), (Some(0), &json!(run)), "{command}: {reply}");
+            assert_eq!(Path::new(reply["root"].as_str().unwrap()), root, "{command}");
+        }
+        assert!(!root.join(file).exists());
+    }
+    // An id says itself where its run worked; that of the workspace cannot be meant by a call that is bound to a folder.
+    let mut bound = home.command(&["undo", "first"]);
+    bound.env("KEN_FOLDER", &folders[1]);
+    assert_eq!(outcome(&bound.output().unwrap()).0, Some(0));
+    let mut bound = home.command(&["undo", "third"]);
+    let (status, error) = outcome(&bound.env("KEN_FOLDER", &folders[1]).output().unwrap());
+    assert_eq!((status, &error["error"]["hint"]), (Some(2), &json!("do it without KEN_FOLDER")), "{error}");
+    let shown = home.command(&["undo", "first", "--format", "summary"]).output().unwrap().stdout;
+    let first = format!("in {}:\n", folders[0].display());
+    assert!(String::from_utf8(shown).unwrap().starts_with(&first));
 }
 
 #[test]

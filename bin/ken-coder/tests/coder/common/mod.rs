@@ -178,9 +178,15 @@ impl Home {
 /// Makes a folder the trusted one of a home. The list is written as `ken workspace trust` does, which also checks whose the
 /// folders around it are.
 pub(crate) fn trust(home: &Home, folder: &Path, user: Option<u32>) {
-    let about = std::fs::metadata(folder).unwrap();
-    let list =
-        serde_json::json!({"trusted": {folder.to_str().unwrap(): {"device": about.dev(), "inode": about.ino()}}});
+    trust_all(home, &[folder], user);
+}
+
+pub(crate) fn trust_all(home: &Home, folders: &[&Path], user: Option<u32>) {
+    let trusted = folders.iter().map(|folder| {
+        let about = std::fs::metadata(folder).unwrap();
+        (folder.to_str().unwrap().to_owned(), serde_json::json!({"device": about.dev(), "inode": about.ino()}))
+    });
+    let list = serde_json::json!({"trusted": trusted.collect::<serde_json::Map<_, _>>()});
     let file = home.folder().join("state/trust/folders.json");
     std::fs::create_dir_all(file.parent().unwrap()).unwrap();
     std::fs::write(&file, list.to_string()).unwrap();
