@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use ken_types::Error;
 use ken_types::id::Mint;
 use ken_types::time::Timestamp;
+use rustix::fs::FileType;
 
 use crate::journal::{Entry, Journal, Record};
 use crate::rel_path::RelPath;
@@ -14,6 +15,8 @@ use crate::tree::{Links, Node, Tree, Version};
 
 /// The maximum size of a file that a change can replace or write, in bytes.
 pub(crate) const MAX_FILE: u64 = 16 * 1024 * 1024;
+/// For files that are compared with what a record says of them: a command can have written one of any size.
+pub(crate) const ANY_SIZE: u64 = u64::MAX >> 1;
 /// The maximum number of files in a change, and of edits in a list.
 pub(crate) const MAX_FILES: usize = 2_000;
 /// A change of at most this many files syncs each new file before it is renamed. A larger change syncs the whole file
@@ -144,7 +147,7 @@ pub(crate) fn commit(
     mut record: Record,
     contents: &Contents<'_>,
 ) -> Result<Record, Error> {
-    record.folders = missing_folders(tree, &record.files)?;
+    record.folders = missing_folders(tree, &record.files);
     // On the disk before the first file changes: after a crash, the record says what is to be put back.
     journal.begin(&record)?;
     match apply(tree, journal, &record, contents) {
@@ -166,59 +169,82 @@ pub(crate) fn commit(
     }
 }
 
-/// Returns the folders that must be created for new files, parents first.
-fn missing_folders(tree: &Tree, files: &[Entry]) -> Result<Vec<RelPath>, Error> {
-    let around = |place: &RelPath| place.split().map(|(folder, _)| folder);
+/// Returns the folders that must be created for new files, parents first. Some of them may be files or links by now, which
+/// the change removes.
+fn missing_folders(tree: &Tree, files: &[Entry]) -> Vec<RelPath> {
     let (mut seen, mut missing) = (BTreeSet::new(), BTreeSet::new());
     for entry in files.iter().filter(|entry| entry.after.is_some()) {
-        let mut next = around(&entry.path);
-        while let Some(folder) = next.filter(|folder| seen.insert(folder.clone())) {
-            if tree.stat(&folder, Links::Refuse)?.is_some() {
+        for folder in entry.path.folders() {
+            if !seen.insert(folder.clone()) || tree.kind(&folder) == Some(FileType::Directory) {
                 break;
             }
-            next = around(&folder);
             missing.insert(folder);
         }
     }
-    Ok(missing.into_iter().collect())
+    missing.into_iter().collect()
+}
+
+/// Splits the files of a change into those that it removes to make way, and the others. A file makes way if it is in the
+/// place of a folder that is needed, or in a folder whose place a file gets.
+fn split_off_in_the_way(files: &[Entry]) -> (Vec<&Entry>, Vec<&Entry>) {
+    let made = || files.iter().filter(|entry| entry.after.is_some()).map(|entry| &entry.path);
+    let (new, around): (BTreeSet<&RelPath>, BTreeSet<RelPath>) =
+        (made().collect(), made().flat_map(RelPath::folders).collect());
+    files.iter().partition(|Entry { path, after, .. }| {
+        after.is_none() && (around.contains(path) || path.folders().any(|folder| new.contains(&folder)))
+    })
 }
 
 fn apply(tree: &Tree, journal: &Journal, record: &Record, contents: &Contents<'_>) -> Result<(), Error> {
     let alone = record.files.len() <= MAX_SINGLE_SYNCS;
+    let (in_the_way, others) = split_off_in_the_way(&record.files);
+    let mut kept = Vec::new();
+    // Only these go before all else is staged. On a full disk nothing can be staged, nor could be put back what was removed.
+    for entry in in_the_way {
+        kept.extend(replace(tree, journal, record, entry)?);
+    }
+    let new = || others.iter().filter_map(|entry| Some((&entry.path, entry.after.as_ref()?)));
+    for (path, _) in new().filter(|(path, _)| tree.kind(path) == Some(FileType::Directory)) {
+        tree.remove_empty_folders(path);
+    }
     for folder in &record.folders {
         tree.make_folder(folder)?;
     }
-    for Entry { path, after, .. } in &record.files {
-        if let Some(after) = after {
-            tree.stage(path, &staged(record, path), after, &contents(path, after)?, alone)?;
-        }
+    for (path, after) in new() {
+        tree.stage(path, &staged(record, path), after, &contents(path, after)?, alone)?;
     }
     // All contents must be on disk before the first file is replaced. A single syncfs(2) is many times faster than
     // writing each file when it is renamed (auto_da_alloc of ext4(5)).
     if !alone {
         tree.sync();
     }
-    let mut kept = Vec::new();
-    for Entry { path, before, after } in &record.files {
-        let old = check(tree, path, before.as_ref())?;
-        let staged = staged(record, path);
-        match (&old, after) {
-            // Not a rename over it: the old file stays under the temporary name until the journal has it.
-            (Some(_), Some(_)) => tree.exchange(path, &staged)?,
-            (Some(_), None) => tree.set_aside(path, &staged)?,
-            (None, Some(_)) => tree.put(path, &staged)?,
-            (None, None) => {}
-        }
-        if let Some(old) = old {
-            kept.extend(journal.adopt(tree, path, &staged, &old)?);
-        }
+    for entry in others {
+        kept.extend(replace(tree, journal, record, entry)?);
     }
     journal.sync(&kept)
 }
 
+/// Replaces a file by the staged one, or removes it. Returns the digest of what it was, if that is new in the journal.
+fn replace(tree: &Tree, journal: &Journal, record: &Record, entry: &Entry) -> Result<Option<String>, Error> {
+    let Entry { path, before, after } = entry;
+    let old = check(tree, path, before.as_ref())?;
+    let staged = staged(record, path);
+    match (&old, after) {
+        // Not a rename over it: the old file stays under the temporary name until the journal has it.
+        (Some(_), Some(_)) => tree.exchange(path, &staged)?,
+        (Some(_), None) => tree.set_aside(path, &staged)?,
+        (None, Some(_)) => tree.put(path, &staged)?,
+        (None, None) => {}
+    }
+    match old {
+        Some(old) => journal.adopt(tree, path, &staged, &old),
+        None => Ok(None),
+    }
+}
+
 /// Returns the file that will be replaced. Fails if somebody else has changed it since the change was planned.
 fn check(tree: &Tree, place: &RelPath, before: Option<&Version>) -> Result<Option<Node>, Error> {
-    let now = tree.read(place, Links::Refuse, MAX_FILE)?;
+    let now = tree.file(place, ANY_SIZE)?;
     if version(&now) == before {
         return Ok(now);
     }
@@ -235,24 +261,30 @@ fn staged(record: &Record, place: &RelPath) -> String {
 /// Restores the files that an interrupted change has already replaced. Returns whether all of them were restored.
 pub(crate) fn roll_back(tree: &Tree, journal: &Journal, record: &Record) -> bool {
     let mut all = true;
+    let (made, removed): (Vec<_>, Vec<_>) = record.files.iter().partition(|entry| entry.after.is_some());
     // All of them, even after one that fails: each file that is back is one less for a person to look at.
-    for entry in &record.files {
-        all &= restore(tree, journal, entry, &staged(record, &entry.path)).is_ok();
-    }
+    let mut restore_all = |entries: Vec<&Entry>| {
+        for entry in entries {
+            all &= restore(tree, journal, entry, &staged(record, &entry.path)).is_ok();
+        }
+    };
+    // What was removed comes last, because new files and folders can be in its place.
+    restore_all(made);
     // The innermost first. A folder in which somebody has put something meanwhile is not empty, and stays.
     for folder in record.folders.iter().rev() {
         tree.remove_folder(folder);
     }
+    restore_all(removed);
     all
 }
 
 /// Restores one file, unless it has not been replaced yet or somebody else has changed it since.
 fn restore(tree: &Tree, journal: &Journal, entry: &Entry, staged: &str) -> Result<(), Error> {
     let path = &entry.path;
-    let now = tree.read(path, Links::Refuse, MAX_FILE);
+    let now = tree.file(path, ANY_SIZE);
     // Until the old file is in the journal, it is under the temporary name. Any other content there is a new file that
     // was not completely written or not renamed.
-    let aside = tree.read_aside(path, staged, MAX_FILE)?;
+    let aside = tree.read_aside(path, staged, ANY_SIZE)?;
     let is_old = aside.is_some_and(|aside| Some(&aside.version) == entry.before.as_ref());
     let is_as_planned = |now: &Option<Node>| version(now) == entry.after.as_ref();
     if !now.as_ref().is_ok_and(is_as_planned) {
@@ -266,6 +298,8 @@ fn restore(tree: &Tree, journal: &Journal, entry: &Entry, staged: &str) -> Resul
     };
     if !is_old && let Ok(bytes) = journal.content(&before.digest) {
         tree.discard(path, staged);
+        let around: Vec<RelPath> = path.folders().collect();
+        around.iter().rev().try_for_each(|folder| tree.make_folder(folder))?;
         tree.stage(path, staged, before, &bytes, true)?;
     }
     match entry.after {
@@ -326,6 +360,62 @@ mod tests {
                 None => assert_eq!((text("c").as_str(), text("new").as_str()), ("old", "by hand")),
             }
             let _ = std::fs::remove_file(path("new"));
+        }
+    }
+
+    /// A file for a folder and a folder for a file: the change is interrupted at its end, or fails with the last file.
+    #[test]
+    fn what_made_way_is_put_back() {
+        let home = tempfile::tempdir().unwrap();
+        let (root, state) = (home.path().join("root"), home.path().join("state"));
+        for folder in ["root/repos/site", "state/objects", "state/pending", "state/journal"] {
+            std::fs::create_dir_all(home.path().join(folder)).unwrap();
+        }
+        let place = |name: &str| RelPath::parse(&format!("repos/site/{name}")).unwrap();
+        let path = |name: &str| root.join(place(name).as_str());
+        let settings = Settings::of_folders(&root, &state).unwrap();
+        let (tree, journal) = (Tree::open(&settings).unwrap(), Journal::lock(&state).unwrap());
+        let version = |text: &str| Some(Version::of(text.as_bytes(), 0o644, false));
+        let entry =
+            |name: &str, before: Option<Version>, after: Option<Version>| Entry { path: place(name), before, after };
+        let write = |name: &str, text: &str| {
+            std::fs::write(path(name), text).unwrap();
+            let mode = std::os::unix::fs::PermissionsExt::from_mode(0o644);
+            std::fs::set_permissions(path(name), mode).unwrap();
+        };
+        std::fs::create_dir_all(path("e/f")).unwrap();
+        for name in ["d", "e/f/y", "z"] {
+            write(name, "old");
+        }
+        for is_changed in [false, true] {
+            let last = if is_changed { "other" } else { "old" };
+            let record = Record {
+                call: format!("call{is_changed}"),
+                run: "run".to_owned(),
+                root: root.clone(),
+                files: vec![
+                    entry("d", version("old"), None),
+                    entry("d/g/x", None, version("new")),
+                    entry("e", None, version("new")),
+                    entry("e/f/y", version("old"), None),
+                    entry("z", version(last), version("new")),
+                ],
+                ..Record::default()
+            };
+            let contents = |_: &RelPath, _: &Version| Ok(Cow::Borrowed(&b"new"[..]));
+            if is_changed {
+                assert!(commit(&tree, &journal, record, &contents).unwrap_err().message.contains("meanwhile"));
+            } else {
+                let record = Record { folders: missing_folders(&tree, &record.files), ..record };
+                assert_eq!(record.folders, [place("d"), place("d/g")]);
+                apply(&tree, &journal, &record, &contents).unwrap();
+                assert!(path("d/g/x").is_file() && path("e").is_file());
+                assert!(roll_back(&tree, &journal, &record));
+            }
+            for name in ["d", "e/f/y", "z"] {
+                assert_eq!(std::fs::read_to_string(path(name)).unwrap(), "old", "{is_changed} {name}");
+            }
+            assert_eq!(std::fs::read_dir(path("")).unwrap().count(), 3, "{is_changed}");
         }
     }
 }

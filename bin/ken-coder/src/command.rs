@@ -91,7 +91,7 @@ pub(crate) struct RunResult {
     changed_count: usize,
     /// Files that it changed and that `ken undo` cannot restore.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    not_saved: Vec<RelPath>,
+    not_saved: Vec<String>,
     /// What else `ken undo` cannot restore, with the reason, such as a history that is too large.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     not_undone: Vec<String>,
@@ -336,7 +336,7 @@ fn journaled(
         run,
         changed_count: found.files.len(),
         changed: found.files.into_iter().take(MAX_LISTED).map(|entry| entry.path).collect(),
-        not_saved: found.unsaved.into_iter().take(MAX_LISTED).collect(),
+        not_saved: found.unsaved.into_keys().take(MAX_LISTED).collect(),
         disarmed: disarmed.into_iter().take(MAX_LISTED).collect(),
         moved,
         not_undone,
@@ -393,9 +393,10 @@ pub(crate) fn recorded<T>(
         let Open { journal, granted, snapshot, mut record, .. } = open;
         let found = snapshot.changes(settings, tree, &record.scope);
         (record.files, record.folders, record.git) = (found.files.clone(), found.folders.clone(), git);
+        record.unsaved = found.unsaved.clone();
         record.patterns.clear();
         record.guarded.clear();
-        let is_empty = record.files.is_empty() && record.git.is_empty();
+        let is_empty = record.files.is_empty() && record.git.is_empty() && record.unsaved.is_empty();
         if is_empty && record.folders.is_empty() {
             journal.forget(&record);
         } else {
@@ -429,6 +430,7 @@ fn begin(
     granted.protect(scope, guard.named());
     let mut record = record(settings, command)?;
     record.files = snapshot.entries();
+    record.unsaved = snapshot.unsaved();
     record.scope = scope.to_vec();
     record.patterns = snapshot.patterns();
     record.git = repositories.states.iter().map(|state| GitChange { before: state.clone(), after: None }).collect();
@@ -471,6 +473,12 @@ impl Answer for RunResult {
         }
         for path in &self.changed {
             writeln!(to, "changed {path}")?;
+        }
+        for path in &self.not_saved {
+            writeln!(to, "[ken undo cannot put back {path}]")?;
+        }
+        for what in &self.not_undone {
+            writeln!(to, "[ken undo cannot put back {what}]")?;
         }
         for path in &self.disarmed {
             writeln!(to, "taken back {path}: git could have run what it named")?;

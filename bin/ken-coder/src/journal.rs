@@ -54,6 +54,10 @@ pub(crate) struct Record {
     pub(crate) files: Vec<Entry>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) folders: Vec<RelPath>,
+    /// The files that a command changed and that undo cannot put back, with the reason: by their paths, or by their names as
+    /// people are shown them if a call cannot name them. While it runs, those whose contents are not stored.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub(crate) unsaved: BTreeMap<String, String>,
     /// The folders that a running command can change. `files` then lists all files in them. Empty for other changes.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) scope: Vec<RelPath>,

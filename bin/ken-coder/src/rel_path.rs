@@ -76,6 +76,12 @@ impl RelPath {
         self.split().map(|(folder, _)| folder).unwrap_or_default()
     }
 
+    /// Returns the folders around it without the workspace itself, the innermost first.
+    pub(crate) fn folders(&self) -> impl Iterator<Item = RelPath> {
+        let around = |place: &RelPath| Some(place.split()?.0).filter(|folder| !folder.0.is_empty());
+        std::iter::successors(around(self), around)
+    }
+
     /// Returns the name of the file or folder; empty for the workspace itself.
     pub(crate) fn name(&self) -> &str {
         self.split().map_or("", |(_, name)| name)

@@ -137,6 +137,21 @@ impl Tree {
         }
     }
 
+    /// Reads a file or a link itself, as a change records and replaces them. There is none either where a folder is in its
+    /// place, or where a file or a link is in the place of its folder.
+    pub(crate) fn file(&self, place: &RelPath, max: u64) -> Result<Option<Node>, Error> {
+        match self.resolve(place, OFlags::PATH | OFlags::NOFOLLOW, Links::Refuse) {
+            Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => Ok(None),
+            _ if self.kind(place) == Some(FileType::Directory) => Ok(None),
+            _ => self.read(place, Links::Refuse, max),
+        }
+    }
+
+    /// Whether a file can be opened to read it.
+    pub(crate) fn is_readable(&self, place: &RelPath) -> bool {
+        self.resolve(place, OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY, Links::Refuse).is_ok()
+    }
+
     /// Writes a new file or link under a temporary name beside `place`.
     pub(crate) fn stage(
         &self,
@@ -229,7 +244,7 @@ impl Tree {
 
     /// Reads a file with a temporary name beside `place`.
     pub(crate) fn read_aside(&self, place: &RelPath, staged: &str, max: u64) -> Result<Option<Node>, Error> {
-        self.read(&place.around().join(staged), Links::Refuse, max)
+        self.file(&place.around().join(staged), max)
     }
 
     pub(crate) fn remove(&self, place: &RelPath) -> Result<(), Error> {
@@ -249,6 +264,17 @@ impl Tree {
         if let Ok((folder, name)) = self.open_parent(place) {
             let _ = unlinkat(&folder, name, AtFlags::REMOVEDIR);
         }
+    }
+
+    /// Removes a folder with the folders in it. Where files are in them, they stay, with the folders around them.
+    pub(crate) fn remove_empty_folders(&self, place: &RelPath) {
+        for name in self.folder(place).and_then(|folder| self.names(folder)).unwrap_or_default() {
+            let below = place.join(&name);
+            if self.kind(&below) == Some(FileType::Directory) {
+                self.remove_empty_folders(&below);
+            }
+        }
+        self.remove_folder(place);
     }
 
     /// Creates a folder if it does not exist. Its parent folder must exist.

@@ -10,9 +10,10 @@ use ken_tool::{Answer, Error, Replied, Reply, Report, Verdict};
 use ken_types::id::Mint;
 use ken_types::ops::ids::is_meant;
 use ken_types::time::Timestamp;
+use rustix::fs::FileType;
 use serde::Serialize;
 
-use crate::change::{MAX_FILE, action, commit, record};
+use crate::change::{ANY_SIZE, MAX_FILE, action, commit, record};
 use crate::confine::{Access, run_confined, with_tree};
 use crate::diff::Diff as Shown;
 use crate::git_state::{Repositories, restore};
@@ -20,13 +21,16 @@ use crate::journal::{Entry, GitChange, Journal as Kept, MAX_AGE, MAX_BYTES, Reco
 use crate::rel_path::{Layout, RelPath};
 use crate::settings::{Settings, check_run};
 use crate::snapshot::recover;
-use crate::tree::{Links, Node, Tree, Version};
+use crate::tree::{Node, Tree, Version, kind_name};
 
 /// The files that a run changed, from before its first change to after its last one.
+#[derive(Default)]
 struct RunChanges {
     files: BTreeMap<RelPath, FileChange>,
     folders: Vec<RelPath>,
     git: BTreeMap<RelPath, GitChange>,
+    /// The files that cannot be put back, with the reason.
+    unsaved: BTreeMap<String, String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -39,7 +43,7 @@ struct FileChange {
 
 impl RunChanges {
     fn of(records: Vec<Record>) -> RunChanges {
-        let mut whole = RunChanges { files: BTreeMap::new(), folders: Vec::new(), git: BTreeMap::new() };
+        let mut whole = RunChanges::default();
         for record in records {
             for entry in record.files {
                 let span = whole.files.entry(entry.path).or_insert_with(|| FileChange {
@@ -51,17 +55,20 @@ impl RunChanges {
                 span.after = entry.after;
             }
             whole.folders.extend(record.folders);
+            whole.unsaved.extend(record.unsaved);
             for change in record.git {
                 let whole = whole.git.entry(change.before.repo.clone());
                 whole.and_modify(|whole| whole.after = change.after.clone()).or_insert(change);
             }
         }
+        // Where a state of the file is known, it is compared with what is there now.
+        whole.unsaved.retain(|path, _| !RelPath::parse(path).is_ok_and(|path| whole.files.contains_key(&path)));
         whole.files.retain(|_, span| span.before != span.after || span.is_broken);
         whole
     }
 
     fn is_empty(&self) -> bool {
-        self.files.is_empty() && self.git.is_empty()
+        self.files.is_empty() && self.git.is_empty() && self.unsaved.is_empty()
     }
 }
 
@@ -178,7 +185,7 @@ pub(crate) struct UndoResult {
 
 #[derive(Debug, Serialize)]
 struct Refused {
-    path: RelPath,
+    path: String,
     why: String,
 }
 
@@ -217,9 +224,20 @@ impl Undo {
         for (path, span) in &whole.files {
             match restoring_change(tree, journal, path, span) {
                 Ok(change) => record.files.extend(change),
-                Err(why) => refused.push(Refused { path: path.clone(), why }),
+                Err(why) => refused.push(Refused { path: path.to_string(), why }),
             }
         }
+        // Only now it is known which files are going to be out of the way.
+        let changes = std::mem::take(&mut record.files);
+        let removed =
+            changes.iter().filter(|change| change.after.is_none()).map(|change| change.path.clone()).collect();
+        for change in changes {
+            match change.after.as_ref().and_then(|_| obstacle(tree, &change.path, &removed)) {
+                Some(why) => refused.push(Refused { path: change.path.to_string(), why }),
+                None => record.files.push(change),
+            }
+        }
+        refused.extend(whole.unsaved.into_iter().map(|(path, why)| Refused { path, why }));
         let restored: Vec<RelPath> = record.files.iter().map(|entry| entry.path.clone()).collect();
         let undo = (!restored.is_empty()).then(|| new_run.to_owned());
         if undo.is_some() {
@@ -250,9 +268,11 @@ impl UndoResult {
             match restore(settings, journal, &change) {
                 Ok(restored) => {
                     self.restored.extend(restored.done);
-                    self.refused.extend(restored.refused.into_iter().map(|(path, why)| Refused { path, why }));
+                    self.refused.extend(
+                        restored.refused.into_iter().map(|(path, why)| Refused { path: path.to_string(), why }),
+                    );
                 }
-                Err(error) => self.refused.push(Refused { path: repo.join(".git"), why: error.message }),
+                Err(error) => self.refused.push(Refused { path: repo.join(".git").to_string(), why: error.message }),
             }
         }
         let git = repositories.changes(settings);
@@ -267,7 +287,7 @@ impl UndoResult {
 
 /// Returns the change that restores a file, or `None` if it needs no change. The error says why it cannot be restored.
 fn restoring_change(tree: &Tree, journal: &Kept, path: &RelPath, span: &FileChange) -> Result<Option<Entry>, String> {
-    let now = tree.read(path, Links::Refuse, MAX_FILE).map_err(|error| error.message)?;
+    let now = tree.file(path, ANY_SIZE).map_err(|error| error.message)?;
     let now = now.map(|node| node.version);
     if now == span.before {
         return Ok(None);
@@ -286,6 +306,33 @@ fn restoring_change(tree: &Tree, journal: &Kept, path: &RelPath, span: &FileChan
         journal.content(&version.digest).map_err(|error| error.message)?;
     }
     Ok(Some(Entry { path: path.clone(), before: now, after: span.before.clone() }))
+}
+
+/// Returns what keeps a file from being put back, if `removed` is gone: a file in the place of its folder, or a folder with
+/// files in its own.
+fn obstacle(tree: &Tree, path: &RelPath, removed: &BTreeSet<RelPath>) -> Option<String> {
+    for folder in path.folders() {
+        match tree.kind(&folder) {
+            Some(FileType::Directory) => break,
+            Some(kind) if !removed.contains(&folder) => {
+                return Some(format!("{folder} is {} where its folder was", kind_name(kind)));
+            }
+            _ => {}
+        }
+    }
+    let is_in_the_way = tree.kind(path) == Some(FileType::Directory) && !has_only(tree, path, removed);
+    is_in_the_way.then(|| "a folder with other files is in its place".to_owned())
+}
+
+/// Whether a folder has no files but these.
+fn has_only(tree: &Tree, folder: &RelPath, files: &BTreeSet<RelPath>) -> bool {
+    let Ok(names) = tree.folder(folder).and_then(|open| tree.names(open)) else {
+        return false;
+    };
+    names.iter().map(|name| folder.join(name)).all(|place| match tree.kind(&place) {
+        Some(FileType::Directory) => has_only(tree, &place, files),
+        _ => files.contains(&place),
+    })
 }
 
 impl Answer for UndoResult {
@@ -317,6 +364,7 @@ pub(crate) struct Diff {
 }
 
 #[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub(crate) struct Differences {
     run: String,
     /// The workspace or trusted folder, below which the paths are.
@@ -325,6 +373,9 @@ pub(crate) struct Differences {
     /// The branches and tags that it changed.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     refs: Vec<RefDifference>,
+    /// The files that it changed and that cannot be shown or put back.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    not_saved: Vec<Refused>,
     diff: String,
 }
 
@@ -363,15 +414,17 @@ impl Diff {
         let journal = Kept::reader(&settings.state);
         let (run, records) = find_here(settings, &journal, &self.run)?;
         let (mut files, mut shown) = (Vec::new(), Shown::default());
-        let RunChanges { files: changed, git, .. } = RunChanges::of(records);
+        let RunChanges { files: changed, git, unsaved, .. } = RunChanges::of(records);
         for (path, span) in changed {
             // The record has only the digest of what the run wrote, so the current content is shown. `current` tells
             // whether it is the same.
-            let now = tree.read(&path, Links::Refuse, MAX_FILE).ok().flatten();
+            let now = tree.file(&path, ANY_SIZE).ok().flatten();
             let before = span.before.as_ref().and_then(|version| {
                 Some(Node { version: version.clone(), bytes: journal.content(&version.digest).ok()? })
             });
-            let (added, removed) = shown.add(&path, before.as_ref(), now.as_ref());
+            let is_shown = now.as_ref().is_none_or(|node| node.bytes.len() as u64 <= MAX_FILE);
+            let (old, new) = if is_shown { (before.as_ref(), now.as_ref()) } else { (None, None) };
+            let (added, removed) = shown.add(&path, old, new);
             files.push(Difference {
                 added,
                 removed,
@@ -381,7 +434,8 @@ impl Diff {
             });
         }
         let (root, refs) = (settings.root.display().to_string(), git.into_values().flat_map(refs_of).collect());
-        Ok(Differences { run, root, files, refs, diff: shown.finish() })
+        let not_saved = unsaved.into_iter().map(|(path, why)| Refused { path, why }).collect();
+        Ok(Differences { run, root, files, refs, not_saved, diff: shown.finish() })
     }
 }
 
@@ -405,6 +459,9 @@ impl Answer for Differences {
         writeln!(to, "# in {}", self.root)?;
         for file in self.files.iter().filter(|file| !file.current) {
             writeln!(to, "# {} was changed since", file.path)?;
+        }
+        for Refused { path, why } in &self.not_saved {
+            writeln!(to, "# {path} cannot be shown: {why}")?;
         }
         for RefDifference { repo, name, before, after } in &self.refs {
             let [before, after] = [before, after].map(|id| id.as_deref().unwrap_or("absent"));

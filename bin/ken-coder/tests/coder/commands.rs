@@ -127,10 +127,12 @@ fn a_command_that_fills_the_disk_is_stopped() {
 fn a_killed_command_leaves_no_process_and_is_on_record() {
     let home = Home::new();
     home.put("repos/site/a", "one\n");
+    // Its content is not kept, so an undo must leave it alone.
+    home.put("repos/site/big", &"x".repeat(17_000_000));
     let mut child = home
         .command(&["run", "--json"])
         .arg(
-            json!({"shell": "echo two > a; echo new > b; setsid sleep 326 & sleep 327", "cwd": "repos/site"})
+            json!({"shell": "echo two > a; echo >> big; echo new > b; setsid sleep 326 & sleep 327", "cwd": "repos/site"})
                 .to_string(),
         )
         .env("KEN_RUN", "cut")
@@ -143,7 +145,8 @@ fn a_killed_command_leaves_no_process_and_is_on_record() {
     let site = home.path("repos/site");
     until(|| std::panic::catch_unwind(|| assert_nothing_works_in(&site)).is_ok());
     let (status, undone) = home.report(&["undo", "cut"]);
-    assert_eq!(status, Some(0), "{undone}");
+    assert_eq!((status, &undone["refused"][0]["path"]), (Some(1), &json!("repos/site/big")), "{undone}");
+    assert_eq!(std::fs::metadata(home.path("repos/site/big")).unwrap().len(), 17_000_001);
     assert_eq!(home.text("repos/site/a"), "one\n");
     assert!(!home.path("repos/site/b").exists());
 }

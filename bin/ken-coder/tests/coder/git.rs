@@ -603,6 +603,28 @@ fn what_is_left_out_is_shown_before_the_command_runs() {
     assert!(home.preview("run", &json!({"argv": ["ls"], "cwd": "repos/site"}))["action"]["notUndone"].is_null());
 }
 
+/// All contents are copied that fit, and the person is told of the others before the command runs.
+#[test]
+fn what_cannot_be_copied_is_counted_before_the_command_runs() {
+    let home = Home::with_repository();
+    let call = json!({"argv": ["make"], "cwd": "repos/site"});
+    let lines = || home.preview("run", &call)["action"]["notUndone"].take();
+    let large = |name: &str, bytes: u64| std::fs::File::create(home.path(name)).unwrap().set_len(bytes).unwrap();
+    std::fs::remove_file(home.path("repos/site/a")).unwrap();
+    for number in 0..16 {
+        large(&format!("repos/site/f{number:02}"), 16 << 20);
+    }
+    assert_eq!(lines(), json!(null), "they are as large as can be, and so are all of them together");
+    large("repos/site/f16", 1);
+    assert_eq!(lines(), json!(["1 beyond 256 MiB of new contents"]));
+    large("repos/site/f00", (16 << 20) + 1);
+    std::fs::hard_link(home.path("repos/site/f01"), home.path("repos/site/f02b")).unwrap();
+    assert!(std::process::Command::new("mkfifo").arg(home.path("repos/site/fifo")).status().unwrap().success());
+    let expected =
+        json!(["1 of another kind than file or link", "1 with more than 16 MiB", "2 with more than one hard link"]);
+    assert_eq!(lines(), expected);
+}
+
 /// What git executes is never edited without a person, whatever a rule says.
 #[test]
 fn what_git_executes_is_never_edited_without_a_person() {

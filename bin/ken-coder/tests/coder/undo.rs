@@ -1,9 +1,10 @@
 //! Tests of `ken-coder undo` and `diff`: they cover exactly what a run changed, and nothing that was changed since.
 
 use std::io::Write;
-use std::time::Instant;
+use std::process::Command;
+use std::time::{Duration, Instant};
 
-use crate::common::{Home, as_run, output_text};
+use crate::common::{Home, as_run, output_text, until};
 use serde_json::{Value, json};
 
 #[test]
@@ -89,6 +90,181 @@ fn what_was_changed_since_is_refused_and_named() {
     );
     assert_eq!((home.text("repos/site/a").as_str(), home.text("repos/site/b").as_str()), ("one\n", "by hand\n"));
     assert_eq!(home.text("repos/site/d"), "four\n");
+}
+
+fn in_site(home: &Home, text: &str) {
+    let done = Command::new("bash").args(["-ec", text]).current_dir(home.path("repos/site")).status().unwrap();
+    assert!(done.success(), "{text}");
+}
+
+/// Returns what is in the project: the kind, the mode, and the content or target of each name.
+fn listed(home: &Home) -> String {
+    let find = r"find . -name .git -prune -o -printf '%p %y %m %l\n' -type f -exec cat {} ';' | LC_ALL=C sort";
+    let output = Command::new("sh").args(["-c", find]).current_dir(home.path("repos/site")).output().unwrap();
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+/// A home with a repository of this content, which is so old that a command can be told from what was there before.
+fn repository(setup: &str) -> Home {
+    let home = Home::with_repository();
+    in_site(&home, setup);
+    home.git(&["add", "-A"]);
+    home.git(&["commit", "-q", "--allow-empty", "-m", "Second"]);
+    let begun = Instant::now();
+    until(|| begun.elapsed() > Duration::from_millis(200));
+    home
+}
+
+fn ran(home: &Home, text: &str) -> Value {
+    as_run(home, "r1", "run", &json!({"shell": text, "cwd": "repos/site"}))
+}
+
+fn refused(undone: &Value) -> Vec<String> {
+    let text = |of: &Value| of.as_str().unwrap().replace("repos/site/", "");
+    let all = undone["refused"].as_array().unwrap();
+    all.iter().map(|one| format!("{}: {}", text(&one["path"]), text(&one["why"]))).collect()
+}
+
+/// Names that lead to files before a command and to folders after it, the other way round, and names that only their folder has given.
+#[test]
+fn files_and_folders_that_take_each_others_place_are_put_back() {
+    for (setup, command) in [
+        ("mkdir -p src/in; echo 1 >src/in/f; echo 2 >src/g", "git mv src lib"),
+        ("mkdir -p src/in; echo 1 >src/in/f; echo 2 >src/g", "mv src lib; echo 3 >>lib/g; mkdir src; echo 4 >src/h"),
+        ("mkdir d; echo x >d/x", "rm -r d; ln -s c d; echo new >c"),
+        ("mkdir d; echo x >d/x; ln -s d l", "rm l; mv d l; echo y >l/y"),
+        ("mkdir -p d/e; echo x >d/e/x", "rm -r d; echo f >d; echo new >c"),
+        ("mkdir -p d/e; echo x >d/e/x; echo y >y", "rm -r d; mv y d"),
+        ("echo x >d; echo y >y", "rm d; mkdir -p d/e/f/g; echo z >d/e/x; mv y d/y; echo new >c"),
+        ("ln -s a l", "rm l; mkdir l; echo y >l/y"),
+        ("mkdir d; echo x >d/x; echo y >y", "mv d t; mv y d; mkdir y; mv t/x y/; rmdir t"),
+        ("echo small >log", "head -c 20000000 /dev/zero >log"),
+    ] {
+        let home = repository(setup);
+        let before = listed(&home);
+        let done = ran(&home, command);
+        assert_eq!((&done["status"], &done["notSaved"]), (&json!(0), &Value::Null), "{command}: {done}");
+        let after = listed(&home);
+        let mut run = "r1".to_owned();
+        // The undo can be undone, and that too.
+        for expected in [&before, &after, &before] {
+            let (status, undone) = home.report(&["undo", &run]);
+            assert_eq!((status, &undone["refused"]), (Some(0), &json!([])), "{command}: {undone}");
+            let without_folders =
+                |text: &str| text.lines().filter(|line| !line.contains(" d ")).collect::<Vec<_>>().join("\n");
+            assert_eq!(without_folders(&listed(&home)), without_folders(expected), "{command}");
+            run = undone["undo"].as_str().unwrap().to_owned();
+        }
+        assert_eq!(home.git(&["status", "--short"]), "", "{command}");
+    }
+}
+
+/// What cannot be put back is named with the reason, and all else is.
+#[test]
+fn what_is_in_the_way_is_refused_and_named() {
+    for (setup, command, by_hand, expected, again) in [
+        (
+            "mkdir d; echo x >d/x",
+            "rm -r d; echo f >d; echo new >c",
+            "echo by hand >d",
+            &["d: it was changed since", "d/x: d is a file where its folder was"][..],
+            "rm d",
+        ),
+        (
+            "mkdir d; echo x >d/x",
+            "rm -r d; echo new >c",
+            "ln -s a d",
+            &["d/x: d is a symbolic link where its folder was"],
+            "rm d",
+        ),
+        (
+            "echo x >d",
+            "rm d; mkdir d; echo y >d/y; echo new >c",
+            "mkdir d/e; echo z >d/e/z",
+            &["d: a folder with other files is in its place"],
+            "rm d/e/z",
+        ),
+        ("echo x >d", "rm d; mkfifo d; echo new >c", "", &["d: d is a FIFO"], "rm d"),
+        (
+            "echo x >d",
+            "ln d e; echo new >c",
+            "",
+            &[
+                "d: d has 2 hard links, so it may be a file outside of the workspace",
+                "e: e has 2 hard links, so it may be a file outside of the workspace",
+            ],
+            "",
+        ),
+        // Git ignored it under its other name, so that it cannot be brought back there.
+        (
+            "echo out >.gitignore; mkdir out; echo built >out/x; echo x >d",
+            "mv out lib; rm d; echo new >c",
+            "",
+            &["lib/x: it was there before under another name, and is not in the journal"],
+            "",
+        ),
+        (
+            "head -c 17000000 /dev/zero >big",
+            "echo >>big; echo new >c",
+            "",
+            &["big: what it was before the run is not in the journal"],
+            "",
+        ),
+    ] {
+        let home = repository(setup);
+        let done = ran(&home, command);
+        in_site(&home, by_hand);
+        let lost: Vec<String> = expected.iter().map(|line| line.split(':').next().unwrap().to_owned()).collect();
+        if by_hand.is_empty() {
+            let named: Vec<String> = lost.iter().map(|path| format!("repos/site/{path}")).collect();
+            assert_eq!(done["notSaved"], json!(named), "{command}");
+        }
+        let (status, undone) = home.report(&["undo", "r1"]);
+        assert_eq!(
+            (status, refused(&undone)),
+            (Some(1), expected.iter().map(|&line| line.to_owned()).collect()),
+            "{command}"
+        );
+        assert!(!home.path("repos/site/c").exists(), "{command}: {undone}");
+        let left = home.git(&["status", "--short", "--untracked-files=all"]);
+        let left: Vec<&str> = left.lines().map(|line| line.split_whitespace().last().unwrap()).collect();
+        assert!(
+            left.iter().all(|path| expected.iter().any(|line| line.starts_with(path)) || by_hand.contains(path)),
+            "{command}: {left:?}"
+        );
+        if !again.is_empty() {
+            in_site(&home, again);
+            let (status, undone) = home.report(&["undo", "r1"]);
+            assert_eq!((status, refused(&undone)), (Some(0), vec![]), "{command}");
+            assert_eq!(home.git(&["status", "--short"]), "", "{command}");
+        }
+    }
+}
+
+/// A call cannot name every file that a command can change.
+#[test]
+fn a_name_that_a_call_cannot_give_is_named_before_and_after() {
+    let home = repository(
+        r#"mkdir $'d\xe9'; for name in $'tab\tthere' $'latin\xe9' $'same\x01' $'d\xe9/in'; do echo x >"$name"; done"#,
+    );
+    let call = json!({"argv": ["make"], "cwd": "repos/site"});
+    let lines = home.preview("run", &call)["action"]["notUndone"].take();
+    assert_eq!(lines, json!(["4 with a name that is not UTF-8, has a control character or is too long"]));
+    let command = r#"rm tab*; for name in latin*; do echo y >>"$name"; done; mv d* e; echo z >"$(printf 'new\002')"; echo new >c"#;
+    let done = ran(&home, command);
+    let named = [r"d\xe9/in", r"latin\xe9", r"new\x02", r"tab\tthere"].map(|name| format!("repos/site/{name}"));
+    assert_eq!(done["notSaved"], json!(["repos/site/d\\xe9/in", "repos/site/e/in", named[1], named[2], named[3]]));
+    for words in [&["diff", "r1"][..], &["undo", "r1"]] {
+        let (_, shown) = home.report(words);
+        let list = if words[0] == "diff" { &shown["notSaved"] } else { &shown["refused"] };
+        let paths: Vec<&str> = list.as_array().unwrap().iter().map(|one| one["path"].as_str().unwrap()).collect();
+        assert_eq!(json!(paths), done["notSaved"], "{shown}");
+    }
+    assert!(!home.path("repos/site/c").exists());
+    let summary = json!({"shell": "rm same*", "cwd": "repos/site"}).to_string();
+    let output = home.command(&["run", "--format", "summary", "--json", &summary]).output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(text.starts_with("[ken undo cannot put back repos/site/same\\x01]\nundo: ken undo "), "{text}");
 }
 
 /// A replaced file is moved into the journal, so a program that has it open can still write to it.

@@ -28,6 +28,44 @@ fn give(home: &Home, user: Option<u32>) {
     }
 }
 
+/// Whoever owns a file can change it without being allowed to read it; nobody can copy it before.
+#[test]
+fn a_file_that_may_not_be_read_is_named_before_and_after() {
+    // Root may read all of them.
+    let user = users().pop().flatten();
+    let home = Home::new();
+    for place in ["repos/site/secret", "repos/site/closed/in", "repos/site/a"] {
+        home.put(place, "x\n");
+    }
+    give(&home, user);
+    let set_mode = |place: &str, mode| {
+        std::fs::set_permissions(home.path(place), std::fs::Permissions::from_mode(mode)).unwrap();
+    };
+    for (place, mode) in [("repos/site/secret", 0), ("repos/site/closed", 0), ("repos/site/a", 0o644)] {
+        set_mode(place, mode);
+    }
+    let call = json!({"shell": "chmod u+r secret; chmod a= a; echo new >c", "cwd": "repos/site"});
+    let (_, preview) = ended(started_as(home.command(&["run", "--preview"]), user, &call));
+    let lines = json!(["1 folder without permission to read", "1 without permission to read"]);
+    assert_eq!(preview["action"]["notUndone"], lines);
+    let (_, done) = ended(started(&home, user, &call));
+    let named = json!(["repos/site/a", "repos/site/secret"]);
+    assert_eq!(done["notSaved"], named, "{done}");
+    for expected in [named, json!(["repos/site/secret"])] {
+        let mut undo = home.command(&["undo", done["run"].as_str().unwrap()]);
+        if let Some(user) = user {
+            undo.uid(user).gid(user);
+        }
+        let (status, undone) = outcome(&undo.output().unwrap());
+        let refused = undone["refused"].as_array().unwrap().iter().map(|one| one["path"].clone()).collect::<Value>();
+        assert_eq!((status, refused), (Some(1), expected), "{undone}");
+        // What it was is in the journal, and it is found to be the same.
+        set_mode("repos/site/a", 0o644);
+    }
+    assert!(!home.path("repos/site/c").exists());
+    set_mode("repos/site/closed", 0o755);
+}
+
 fn started(home: &Home, user: Option<u32>, call: &Value) -> Child {
     started_as(home.command(&["run", "--format", "compact"]), user, call)
 }
