@@ -33,6 +33,9 @@ fn reply(request: &ReceivedRequest) -> Reply {
     }
 }
 
+/// The key that signs the tokens of the console.
+const CONSOLE_KEY: &str = "state/gateway/console.key";
+
 /// A person with a repository and a program that is an MCP server, outside the home of their system.
 struct Person {
     folder: TempDir,
@@ -276,7 +279,8 @@ fn a_backup_brings_back_everything_but_the_secrets() {
     person.destroy();
     assert_eq!(person.runs("ken restore $OUT/backup.tar"), "restored\n");
     person.has_database_of("$OUT/backup.tar");
-    let secrets = ["secrets.env", "state/cognitive/admin.key"].map(PathBuf::from);
+    let secrets = ["secrets.env", "state/cognitive/admin.key", CONSOLE_KEY].map(PathBuf::from);
+    assert!(files.contains_key(Path::new(CONSOLE_KEY)), "{:?}", files.keys());
     let expected: BTreeMap<_, _> = files.into_iter().filter(|(path, _)| !secrets.contains(path)).collect();
     let restored = person.files();
     assert_eq!(restored.keys().collect::<Vec<_>>(), expected.keys().collect::<Vec<_>>());
@@ -318,6 +322,7 @@ fn secrets_leave_only_through_a_pipe_to_a_program_that_encrypts() {
         assert_eq!(restored.get(file), files.get(file), "{}", file.display());
         assert!(restored.contains_key(file), "{}", file.display());
     }
+    assert!(!restored.contains_key(Path::new(CONSOLE_KEY)), "it leaves by no way");
     person.system.up();
     assert!(titles(&person).contains("Zones"));
 }
@@ -357,12 +362,41 @@ fn what_cannot_be_restored_as_a_whole_changes_nothing() {
     let kept: Vec<&Path> = kept.collect();
     assert!(kept.iter().any(|folder| folder.join("store/ken.db").is_file()), "{said}");
     // The secrets, which were not in it, are where they were.
-    assert_eq!(person.files().get(Path::new("secrets.env")), before.get(Path::new("secrets.env")));
-    let admin = Path::new("state/cognitive/admin.key");
-    assert_eq!(person.files().get(admin), before.get(admin));
+    for file in ["secrets.env", "state/cognitive/admin.key", CONSOLE_KEY].map(Path::new) {
+        assert_eq!(person.files().get(file), before.get(file), "{}", file.display());
+    }
+    assert!(before.contains_key(Path::new(CONSOLE_KEY)));
     person.system.up();
     let list = titles(&person);
     assert!(list.contains("before") && !list.contains("after"), "{list}");
+}
+
+/// A person removes the key of the console to end all tokens. A backup that has it, as those of earlier versions do, does not bring it back,
+/// and the gateway makes another one.
+#[test]
+fn a_key_of_the_console_that_was_removed_does_not_come_back() {
+    let mut person = Person::new();
+    person.runs("ken backup $OUT/new.tar");
+    person.system.down();
+    let (key, backup) = (person.home().join(CONSOLE_KEY), person.folder.path().join("ken-backup-1"));
+    let removed = fs::read(&key).unwrap();
+    person.runs("tar xf $OUT/new.tar -C $OUT && mkdir -p $OUT/ken-backup-1/state/gateway");
+    person.runs("cp $KEN_HOME/state/gateway/console.key $OUT/ken-backup-1/state/gateway");
+    let digest = person.runs("sha256sum $KEN_HOME/state/gateway/console.key");
+    let mut manifest: Value = serde_json::from_slice(&fs::read(backup.join("manifest.json")).unwrap()).unwrap();
+    assert!(manifest["files"].get(CONSOLE_KEY).is_none(), "{manifest}");
+    manifest["files"][CONSOLE_KEY] = json!({"size": removed.len(), "sha256": digest.split(' ').next()});
+    fs::write(backup.join("manifest.json"), manifest.to_string()).unwrap();
+    person.runs(
+        "cd $OUT && tar cf old.tar --exclude=manifest.json ken-backup-1 && tar rf old.tar ken-backup-1/manifest.json",
+    );
+    person.runs("ken backup --verify $OUT/old.tar");
+    fs::remove_file(&key).unwrap();
+    person.runs("ken restore --replace $OUT/old.tar");
+    assert!(!key.exists());
+    person.system.up();
+    let made = fs::read(&key).unwrap();
+    assert!(made.len() == removed.len() && made != removed);
 }
 
 /// `ken restore` is killed at fifteen points. The home is then the one before or the one of the backup, or no system starts

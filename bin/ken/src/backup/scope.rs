@@ -22,7 +22,10 @@ const CONFIG: [&str; 12] = [
     "workflows",
 ];
 /// What a system makes again (logs, fetched packages and pages), and the workspace, which holds the person's own files.
-const NOT_STATE: [&str; 4] = ["log", "mcp", "web", "workspace"];
+const NOT_STATE: [&str; 5] = ["log", "mcp", "web", "workspace", GATEWAY];
+/// The folder of the key that signs the tokens of the console. A gateway without one makes it. It never leaves the machine, because a copy
+/// lets everybody in who reads it; and a restore does not touch it, because it would bring back a key that was removed to end all tokens.
+const GATEWAY: &str = "gateway";
 /// The folder of the database. Of its files only the database is part of a backup, as a copy that SQLite makes.
 pub(super) const STORE: &str = "store";
 /// The files that hold secrets and nothing else.
@@ -54,6 +57,11 @@ impl Root {
             Root::Config => places.config.parent().unwrap_or(Path::new("/")).to_owned(),
             Root::State => places.state.clone(),
         }
+    }
+
+    /// Whether earlier versions have put an entry of this folder, which is not restored, into a backup.
+    pub(super) fn had(self, name: &str) -> bool {
+        self == Root::State && name == GATEWAY
     }
 
     /// Whether an entry of this folder belongs to a backup.

@@ -1,6 +1,7 @@
 //! Reads a backup: checks each of its files, and puts them into a folder if there is one.
 
 use std::collections::BTreeMap;
+use std::ffi::OsStr;
 use std::io::{self, Read};
 use std::path::{Component, Path, PathBuf};
 
@@ -111,6 +112,9 @@ impl Reader<'_> {
         if self.folders.len() >= MAX_FILES {
             return Err(Error::too_large(format!("has more than {MAX_FILES} folders")));
         }
+        if !is_restored(root, path) {
+            return Ok(());
+        }
         self.folders.push((root, path.to_owned(), header.mtime().unwrap_or_default()));
         match self.stage {
             Some(stage) => stage.make_folder(root, path, header.mode().unwrap_or(0o700)),
@@ -128,7 +132,8 @@ impl Reader<'_> {
         }
         let (size, mode) = (entry.size(), entry.header().mode().unwrap_or(0o600));
         let time = entry.header().mtime().unwrap_or_default();
-        let file = self.stage.map(|stage| stage.create_file(root, path, size, mode)).transpose()?;
+        let stage = self.stage.filter(|_| is_restored(root, path));
+        let file = stage.map(|stage| stage.create_file(root, path, size, mode)).transpose()?;
         let mut summed = Summed::of(entry);
         let copied = match file.as_ref() {
             Some(mut file) => io::copy(&mut summed, &mut file),
@@ -150,6 +155,10 @@ impl Reader<'_> {
         self.manifest = Some(manifest.map_err(|error| damaged(&format_args!("its list of files: {error}")))?);
         Ok(())
     }
+}
+
+fn is_restored(root: Root, path: &Path) -> bool {
+    path.iter().next().and_then(OsStr::to_str).is_some_and(|unit| root.has(unit))
 }
 
 /// An error while a file is copied, of the archive or of the place to which it goes.
@@ -196,7 +205,7 @@ fn parse(name: &str) -> Result<Member, Error> {
             let root = Root::ALL.into_iter().find(|known| known.name() == *root).ok_or_else(outside)?;
             match rest {
                 [] => Ok(Member::Top),
-                [unit, ..] if root.has(unit) => Ok(Member::Path(root, rest.iter().collect())),
+                [unit, ..] if root.has(unit) || root.had(unit) => Ok(Member::Path(root, rest.iter().collect())),
                 _ => Err(outside()),
             }
         }
