@@ -160,6 +160,12 @@ const DOWN: &[(&str, &str, &str, Seed)] = &[
         modified(&backup, SystemTime::now() - Duration::from_secs(30 * 86_400 + 60));
         None
     }),
+    ("the only backup is from the future", "backup-ahead", "1 backup has a date in the future", |home| {
+        home.write("ken-backups/ken-2099-01-01T03-00-00.000Z.tar", "");
+        let backup = home.path("ken-backups/ken-2099-01-01T03-00-00.000Z.tar");
+        modified(&backup, SystemTime::now() + Duration::from_secs(86_400));
+        None
+    }),
     ("the logs have grown", "logs-size", "1100 MiB", |home| sparse(&home.path("state/log/agent.log"), 1_100 << 20)),
 ];
 

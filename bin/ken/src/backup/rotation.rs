@@ -1,5 +1,6 @@
 //! Where a backup is written, and which older ones are removed.
 
+use std::ffi::OsStr;
 use std::fs::{File, TryLockError};
 use std::path::{Path, PathBuf};
 
@@ -56,12 +57,16 @@ impl Target {
         path.into()
     }
 
-    /// Removes the oldest backups in the folder. Called when the new one is complete, so that there are never fewer.
+    /// Removes the oldest backups in the folder, but not the new one. Called when that is complete, so that there are never fewer.
     pub(super) fn rotate(&self) -> Result<(), Error> {
         let Some(keep) = self.keep else { return Ok(()) };
-        let mut names: Vec<String> = own_names(&self.folder).filter(|name| name.ends_with(SUFFIX)).collect();
-        names.sort();
-        for name in names.iter().take(names.len().saturating_sub(keep)) {
+        let new = self.file.file_name().and_then(OsStr::to_str).unwrap_or_default();
+        let is_other = |name: &String| name.ends_with(SUFFIX) && name != new;
+        let mut names: Vec<String> = own_names(&self.folder).filter(is_other).collect();
+        // Those that are dated after the new one are from a time at which the clock was ahead, or it is behind now. In both cases they are
+        // older than it. They go first: if they went last, they would take the place of new ones for ever.
+        names.sort_by_key(|name| (name.as_str() < new, name.clone()));
+        for name in names.iter().take((names.len() + 1).saturating_sub(keep)) {
             let path = self.folder.join(name);
             std::fs::remove_file(&path).map_err(|error| Error::unavailable(format!("{}: {error}", path.display())))?;
         }
@@ -92,7 +97,40 @@ fn is_time(text: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
+
+    /// The second and the third backup after the clock was set back, with as many as are kept, one fewer and one more.
+    #[test]
+    fn a_new_backup_stays_although_others_are_dated_later() {
+        let name = |time: &str| format!("ken-{time}T03-00-00.000Z.tar");
+        for (keep, old, left) in [
+            (1, &["2026-01-01", "2099-01-01"][..], [&[][..], &[], &[]]),
+            (2, &["2099-01-01", "2099-01-02"], [&["2099-01-02"], &[], &[]]),
+            (3, &["2026-01-01", "2099-01-01"], [&["2026-01-01", "2099-01-01"], &["2026-01-01"], &[]]),
+            (3, &["2026-01-01", "2026-01-02", "2099-01-01"], [&["2026-01-01", "2026-01-02"], &["2026-01-02"], &[]]),
+            (9, &["2026-01-01", "2099-01-01"], [&["2026-01-01", "2099-01-01"]; 3]),
+        ] {
+            let folder = tempfile::tempdir().unwrap();
+            let there = || own_names(folder.path()).collect::<BTreeSet<String>>();
+            for time in old {
+                std::fs::write(folder.path().join(name(time)), "").unwrap();
+            }
+            let mut new = BTreeSet::new();
+            for left in left {
+                // Its name holds milliseconds.
+                std::thread::sleep(std::time::Duration::from_millis(2));
+                let target = Target::of(folder.path(), Some(keep)).unwrap();
+                std::fs::write(&target.file, "").unwrap();
+                new.insert(target.file.file_name().unwrap().to_str().unwrap().to_owned());
+                target.rotate().unwrap();
+                let newest = new.iter().rev().take(keep as usize).cloned();
+                let expected: BTreeSet<String> = left.iter().map(|time| name(time)).chain(newest).collect();
+                assert_eq!(there(), expected, "keep {keep} of {old:?}");
+            }
+        }
+    }
 
     #[test]
     fn only_own_backups_are_removed_and_the_newest_stay() {

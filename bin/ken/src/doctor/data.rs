@@ -4,7 +4,7 @@ use std::ffi::OsStr;
 use std::fs::DirEntry;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use ken_types::Timestamp;
 use ken_types::config::{Days, Retention};
@@ -15,6 +15,7 @@ use ken_types::places::Places;
 use serde_json::Value;
 
 use super::{Findings, ask, call_within};
+use crate::output::format_count;
 
 /// How long a call to the store may take. There are three.
 const CALL_TIMEOUT: Duration = Duration::from_secs(2);
@@ -209,19 +210,30 @@ pub(super) fn check_retention(places: &Places, retention: Retention, findings: &
 /// The age from which on the newest backup is reported. The timer makes one a day.
 const BACKUP_AGE: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 
-/// Reports backups that are made no more. Nothing is said about a system that never had one.
+/// How far the time of a file may be ahead. A file server can have another clock.
+const AHEAD: Duration = Duration::from_secs(60 * 60);
+
+/// Reports backups that are made no more, and those whose age nobody knows. Nothing is said about a system that never had one.
 pub(super) fn check_backups(places: &Places, findings: &mut Findings) {
     let folder = places.state.with_file_name("ken-backups");
     let Ok(files) = std::fs::read_dir(&folder) else { return };
     let is_backup = |file: &DirEntry| file.path().extension().is_some_and(|extension| extension == "tar");
-    let newest = files.flatten().filter(is_backup).filter_map(|file| file.metadata().ok()?.modified().ok()).max();
-    let why = match newest.map(|newest| newest.elapsed().unwrap_or_default()) {
-        None => "holds no backup".to_owned(),
+    let times = files.flatten().filter(is_backup).filter_map(|file| file.metadata().ok()?.modified().ok());
+    let soon = SystemTime::now() + AHEAD;
+    let (ahead, past): (Vec<SystemTime>, Vec<SystemTime>) = times.partition(|time| *time > soon);
+    let backup = format!("ken backup --keep 7 {}", folder.display());
+    if !ahead.is_empty() {
+        let files = format_count(ahead.len() as u64, "backup has a date", "backups have dates");
+        let why = format!("{files} in the future: the clock was ahead, or it is behind now");
+        let fix = format!("check the clock (timedatectl); if it is right, new backups take their place: {backup}");
+        findings.warning("backup-ahead", folder.display(), why, fix);
+    }
+    let why = match past.into_iter().max().map(|newest| newest.elapsed().unwrap_or_default()) {
+        None if ahead.is_empty() => "holds no backup".to_owned(),
         Some(age) if age > BACKUP_AGE => format!("the newest backup is {} days old", age.as_secs() / 86_400),
-        Some(_) => return,
+        _ => return,
     };
-    let fix = format!("ken backup --keep 7 {}", folder.display());
-    findings.warning("backup-old", folder.display(), why, fix);
+    findings.warning("backup-old", folder.display(), why, backup);
 }
 
 fn check_audit(folder: &Path, findings: &mut Findings) {
@@ -274,6 +286,32 @@ mod tests {
         assert_eq!(found(&ServerHealth { synchronous: false, ..sound.clone() }), ["standby-asynchronous"]);
         assert_eq!(found(&ServerHealth { dead_rows: 50_001, ..sound.clone() }), ["dead-rows"]);
         assert_eq!(found(&ServerHealth { oldest_ms: Some(600_000), ..sound }), ["old-transaction"]);
+    }
+
+    #[test]
+    fn a_backup_from_the_future_is_reported_and_not_taken_for_a_new_one() {
+        let (now, days) = (SystemTime::now(), |days: u64| Duration::from_secs(days * 86_400));
+        let (old, new, ahead) = (now - days(8), now - days(6), now + days(1));
+        for (times, expected) in [
+            (&[][..], &["backup-old"][..]),
+            (&[new, old], &[]),
+            (&[old], &["backup-old"]),
+            (&[ahead], &["backup-ahead"]),
+            (&[ahead, new], &["backup-ahead"]),
+            (&[ahead, old, ahead], &["backup-ahead", "backup-old"]),
+            (&[now + AHEAD / 2, old], &[]),
+        ] {
+            let home = tempfile::tempdir().unwrap();
+            let folder = home.path().join("ken-backups");
+            std::fs::create_dir(&folder).unwrap();
+            for (number, time) in times.iter().enumerate() {
+                File::create(folder.join(format!("{number}.tar"))).unwrap().set_modified(*time).unwrap();
+            }
+            let mut findings = Findings::default();
+            let places = Places::resolve(Some(home.path()), 0, |_| None).unwrap();
+            check_backups(&places, &mut findings);
+            assert_eq!(findings.0.iter().map(|finding| finding.id).collect::<Vec<_>>(), expected, "{times:?}");
+        }
     }
 
     #[test]
