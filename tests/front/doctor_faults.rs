@@ -166,6 +166,13 @@ const DOWN: &[(&str, &str, &str, Seed)] = &[
         modified(&backup, SystemTime::now() + Duration::from_secs(86_400));
         None
     }),
+    ("a restore has put data aside", "put-aside", "a restore has replaced, 3 MiB", |home| {
+        std::fs::create_dir_all(home.path("state/before-restore-x/store")).unwrap();
+        sparse(&home.path("state/before-restore-x/store/ken.db"), 3 << 20)
+    }),
+    ("a migration has put the database aside", "put-aside", "copied to a database server, 1 MiB", |home| {
+        write(home, "state/store/ken.db.migrated", "words")
+    }),
     ("the logs have grown", "logs-size", "1100 MiB", |home| sparse(&home.path("state/log/agent.log"), 1_100 << 20)),
 ];
 

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use ken_tests::provider::{Piece, Provider, ReceivedRequest, Reply, openai};
 use ken_tests::{Builder, System, Terminal, binary, until};
+use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
 /// Words that occur nowhere else: one that the person writes, one that the model answers, and the beginning of an image.
@@ -208,6 +209,54 @@ fn a_running_turn_is_cancelled_first_and_its_readers_are_told() {
     }
     assert_eq!(last.unwrap().kind(), "control");
     is_forgotten(&system);
+}
+
+/// Two sessions are deleted, one of them while its turn does not stop, and a backup is made at once. It has neither of them. A restore puts
+/// aside the database, in which the store has not deleted them yet, and the doctor says how it is removed.
+#[test]
+fn a_backup_that_is_made_at_once_has_nothing_of_it() {
+    let (provider, mut system) = started();
+    let ids = [system.session(), system.session()];
+    let kept = system.session();
+    for (id, text) in [(&ids[0], ASKED), (&ids[1], ASKED), (&kept, "Nothing to see")] {
+        system.post(&format!("/agents/orchestrator/{id}?wait=result"), &json!({"message": text})).expect(200);
+    }
+    let endless = json!({"message": format!("{ASKED} for ever")});
+    system.post(&format!("/agents/orchestrator/{}", ids[0]), &endless).expect(202);
+    until("the turn runs", || {
+        provider.received().iter().any(|request| request.prompt().to_string().contains("for ever"))
+    });
+    system.signal("agent", Signal::SIGSTOP);
+    for id in &ids {
+        assert_eq!(runs(&system, &format!("ken sessions rm {id} --yes")), format!("deleted {id}\n"));
+    }
+    runs(&system, "ken backup now.tar");
+    let left = holding(&system);
+    assert!(left.iter().any(|file| file.starts_with("state/store/")), "the store had already deleted them: {left:?}");
+    assert!(!left.iter().any(|file| file == "now.tar"), "{left:?}");
+    let copy = "tar xOf now.tar ken-backup-1/state/store/ken.db >now.db && sqlite3 now.db";
+    let counts = "SELECT (SELECT count(*) FROM purges) || ' ' || (SELECT count(*) FROM exchanges)";
+    assert_eq!(runs(&system, &format!("{copy} \"{counts}\"")), "0 1\n");
+    system.kill("store");
+    system.signal("agent", Signal::SIGKILL);
+    system.down();
+    runs(&system, "ken restore --replace now.tar");
+    let aside: Vec<Value> = shell(&system, "ken doctor --json")
+        .stdout
+        .split(|byte| *byte == b'\n')
+        .filter_map(|line| serde_json::from_slice::<Value>(line).ok())
+        .filter(|found| found["id"] == "put-aside")
+        .collect();
+    assert_eq!(aside.len(), 2, "beside the configuration and beside the data: {aside:?}");
+    assert!(holding(&system).iter().all(|file| file.starts_with("state/before-restore-")), "{:?}", holding(&system));
+    for found in &aside {
+        assert_eq!(found["severity"], "note");
+        runs(&system, found["fix"].as_str().unwrap());
+    }
+    assert_eq!(holding(&system), Vec::<String>::new());
+    system.up();
+    system.get(&format!("/agents/orchestrator/{}", ids[0])).expect(410);
+    system.get(&format!("/agents/orchestrator/{kept}")).expect(200);
 }
 
 /// Two terminals are open in one session, in which a turn runs. It is deleted: both say so, and begin another one.

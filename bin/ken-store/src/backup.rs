@@ -6,8 +6,9 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use ken_store::ops;
 use ken_store::tables::sqlite::Sqlite;
-use ken_types::Error;
+use ken_types::{Error, Timestamp};
 
 use crate::cli::fail;
 
@@ -54,7 +55,8 @@ fn wrong(path: &Path, error: &dyn std::error::Error) -> Error {
 fn write(from: &Path, part: &Path) -> Result<(), Error> {
     let new = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(part);
     new.map_err(|error| wrong(part, &error))?;
-    Sqlite::copy(from, part)
+    // Who deletes a session for good is answered before all of it has gone.
+    Sqlite::copy(from, part, |tables| ops::delete_from_copy(tables, Timestamp::now()))
 }
 
 fn keep(part: &Path, to: &Path) -> io::Result<()> {

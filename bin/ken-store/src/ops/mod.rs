@@ -42,6 +42,8 @@ mod telemetry;
 mod transcripts;
 mod turns;
 
+pub use purges::delete_from_copy;
+
 use std::collections::BTreeSet;
 
 use ken_types::Error;

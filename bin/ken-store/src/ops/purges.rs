@@ -3,10 +3,10 @@
 //! and of idempotency keys that name them, merges the full-text indexes, because they keep the words of deleted rows until then, and
 //! overwrites the unused parts of all pages. So the files do not contain it any more once the write-ahead log has been truncated.
 
-use ken_types::Error;
 use ken_types::id::SessionId;
 use ken_types::ops::Nothing;
 use ken_types::ops::store::{EndReason, OwnedSession, SessionsPurge};
+use ken_types::{Error, Timestamp};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
@@ -87,7 +87,17 @@ pub(super) fn begin(tables: &dyn Tables, log: &LogRow, id: &SessionId, change: &
 /// Deletes some rows of the sessions that are being deleted. `None` if there are none left.
 pub(super) fn slice(tables: &dyn Tables, change: &mut Change) -> Result<Option<Left>, Error> {
     let purge = tables.next_purge()?;
-    purge.map(|purge| delete_rows(tables, &purge, change)).transpose()
+    purge.map(|purge| delete_rows(tables, &purge, purge.purged_at.plus_millis(STOP_MS), change)).transpose()
+}
+
+/// Does one slice of all that is left in a copy of the database, where no turn runs that would have to be waited for. Returns whether there is
+/// more.
+pub fn delete_from_copy(tables: &dyn Tables, now: Timestamp) -> Result<bool, Error> {
+    let left = match tables.next_purge()? {
+        Some(purge) => delete_rows(tables, &purge, now, &mut Change::at(now))?,
+        None => pass(tables)?,
+    };
+    Ok(left != Left::Nothing)
 }
 
 /// Does one slice of the pass over the database.
@@ -135,10 +145,11 @@ fn ask_for_pass(tables: &dyn Tables) -> Result<(), Error> {
     }
 }
 
-fn delete_rows(tables: &dyn Tables, purge: &PurgeRow, change: &mut Change) -> Result<Left, Error> {
+/// Deletes some rows of a session. Its turn has time to stop until `stop_by`.
+fn delete_rows(tables: &dyn Tables, purge: &PurgeRow, stop_by: Timestamp, change: &mut Change) -> Result<Left, Error> {
     let submissions = tables.submissions_to_purge(purge.stream, SUBMISSIONS)?;
     if let Some(first) = submissions.first().filter(|first| !first.is_settled) {
-        if change.now < purge.purged_at.plus_millis(STOP_MS) {
+        if change.now < stop_by {
             return Ok(Left::At(change.now.plus_millis(POLL_MS)));
         }
         // Its holder has not stopped in time. Whatever it still sends is refused, because the submission has ended.

@@ -1,5 +1,8 @@
 //! Sessions that are deleted for good.
 
+use ken_store::clock::Clock;
+use ken_store::ops;
+use ken_store::tables::sqlite::Sqlite;
 use ken_types::config::Retention;
 use ken_types::ops::store::*;
 use ken_types::{Code, Offset};
@@ -149,6 +152,60 @@ async fn a_running_turn_is_stopped_first_and_one_that_does_not_stop_is_ended() {
     assert!(matches!(late.code, Code::NotFound | Code::Conflict), "{late}");
     kit.restart();
     assert!(!kit.holds(WORD) && !kit.holds(ANSWER));
+}
+
+/// At each point of the deletion of two sessions, one with a turn that does not stop, nothing of them is in a copy, and the others are.
+#[tokio::test]
+async fn a_copy_has_nothing_of_what_is_being_deleted() {
+    let mut kit = Kit::new();
+    if kit.is_remote() {
+        return; // its own tools copy a server
+    }
+    noise(&kit, 0, 60).await;
+    kit.session("tui-y", "a").await;
+    kit.talk("tui-y", "y1", WORD, ANSWER).await;
+    secret(&kit).await;
+    noise(&kit, 200, 260).await;
+    kit.prompt_with("tui-y", "y2", WORD, Policy::Queue).await;
+    let claim = kit.claim_one(1).await;
+    kit.add_events(&claim.lease, 0, vec![text_delta("y2", 0, ANSWER)]).await.unwrap();
+    let exchanges = kit.count("exchanges");
+    let folder = tempfile::tempdir().unwrap();
+    let copy = folder.path().join("copy.db");
+    let one = |file: &std::path::Path, sql: &str| -> String {
+        rusqlite::Connection::open(file).unwrap().query_row(sql, [], |row| row.get(0)).unwrap()
+    };
+    let phase = "SELECT iif(EXISTS (SELECT 1 FROM purges), 'rows',
+                            coalesce((SELECT value ->> '$.phase' FROM facts WHERE name = 'purges.pass'), 'none'))";
+    for id in ["tui-y", "tui-x"] {
+        kit.write::<SessionsPurge>(of(id)).await.unwrap();
+    }
+    let mut phases = vec![one(&kit.file(), phase)];
+    while phases.last().is_some_and(|phase| phase != "none") {
+        assert!(phases.len() < 1_000, "the deletion never ends");
+        let now = kit.clock.now();
+        Sqlite::copy(&kit.file(), &copy, |tables| ops::delete_from_copy(tables, now)).unwrap();
+        Sqlite::check(&copy, true).unwrap();
+        let bytes = std::fs::read(&copy).unwrap();
+        for word in [WORD, ANSWER] {
+            let holds = bytes.windows(word.len()).any(|part| part == word.as_bytes());
+            assert!(!holds, "{word} in a copy that was made after {phases:?}");
+        }
+        assert_eq!(one(&copy, phase), "none");
+        let left: i64 = one(&copy, "SELECT CAST(count(*) AS TEXT) FROM exchanges").parse().unwrap();
+        assert_eq!(left, exchanges - 13, "{phases:?}");
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1, "no other file is left beside the copy");
+        std::fs::remove_file(&copy).unwrap();
+        kit.turn_clock(1_000).await;
+        phases.push(one(&kit.file(), phase));
+    }
+    assert!(phases.iter().filter(|phase| *phase == "rows").count() > 1, "{phases:?}");
+    // How far the pass is between two steps depends on the speed of the machine.
+    kit.store = None;
+    let pass = r#"{"phase":"keys","reached":0,"again":true}"#;
+    kit.execute(&format!("INSERT INTO facts (name, value) VALUES ('purges.pass', '{pass}')"));
+    Sqlite::copy(&kit.file(), &copy, |tables| ops::delete_from_copy(tables, kit.clock.now())).unwrap();
+    assert_eq!([&kit.file(), &copy].map(|file| one(file, phase)), ["keys", "none"]);
 }
 
 #[tokio::test]

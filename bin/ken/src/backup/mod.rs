@@ -27,6 +27,7 @@ use crate::progress::during;
 use archive::Written;
 use manifest::Manifest;
 use rotation::Target;
+pub(crate) use scope::replaced;
 use scope::{INNER_SECRET, Root, STORE, Unit, is_secret, present};
 use stage::Stage;
 use swap::{Plan, check_stopped};

@@ -1,5 +1,6 @@
 //! What makes a system, and where it is: entries of the folder of the configuration, and entries of the state directory.
 
+use std::fs::DirEntry;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -93,6 +94,13 @@ impl Unit {
 /// Whether a file of a backup, such as `config/secrets.env`, is left out without `--secrets`.
 pub(super) fn is_secret(name: &str) -> bool {
     SECRETS.contains(&name)
+}
+
+/// Returns the folders that hold what restores have replaced.
+pub(crate) fn replaced(places: &Places) -> Vec<PathBuf> {
+    let folders = Root::ALL.map(|root| std::fs::read_dir(root.folder(places)).into_iter().flatten().flatten());
+    let is_one = |entry: &DirEntry| entry.file_name().to_str().is_some_and(|name| name.starts_with(BEFORE));
+    folders.into_iter().flatten().filter(is_one).map(|entry| entry.path()).collect()
 }
 
 /// Returns the entries that a system has.

@@ -14,7 +14,8 @@ use ken_types::ops::service::ServiceStats;
 use ken_types::places::Places;
 use serde_json::Value;
 
-use super::{Findings, ask, call_within};
+use super::{Findings, ask, bytes_of, call_within};
+use crate::backup;
 use crate::output::format_count;
 
 /// How long a call to the store may take. There are three.
@@ -41,6 +42,19 @@ pub(super) fn check(places: &Places, is_up: bool, findings: &mut Findings) {
         }
     }
     check_audit(&places.state.join("cognitive"), findings);
+    check_put_aside(places, findings);
+}
+
+/// Reports what a restore or a migration has put aside: nothing else reminds of it, and sessions are not deleted there.
+fn check_put_aside(places: &Places, findings: &mut Findings) {
+    let replaced = backup::replaced(places).into_iter().map(|folder| (folder, "what a restore has replaced"));
+    let migrated = places.state.join("store/ken.db.migrated");
+    let migrated = migrated.exists().then_some((migrated, "the data that was copied to a database server"));
+    for (path, what) in replaced.chain(migrated) {
+        let size = bytes_of(&path).div_ceil(1024 * 1024);
+        let why = format!("{what}, {size} MiB, where `ken sessions rm` deletes nothing");
+        findings.note("put-aside", path.display(), why, format!("rm -r {}", path.display()));
+    }
 }
 
 fn check_database(folder: &Path, is_up: bool, findings: &mut Findings) {

@@ -10,7 +10,7 @@ use nix::sys::resource::{Resource, getrlimit};
 use nix::sys::stat::{major, minor};
 use nix::sys::statvfs::statvfs;
 
-use super::{Finding, Findings, Severity};
+use super::{Finding, Findings, Severity, bytes_of};
 
 /// 2026-01-01 in seconds since 1970. A clock that shows an earlier time is wrong.
 const BUILT_AFTER: Duration = Duration::from_secs(1_767_225_600);
@@ -48,7 +48,7 @@ pub(super) fn check(places: &Places, findings: &mut Findings) {
         check_room(&folder, findings);
     }
     let logs = places.state.join("log");
-    let bytes = size_of(&logs);
+    let bytes = bytes_of(&logs);
     if bytes > LOG_BYTES {
         let why = format!("logs take {} MiB", bytes / (1024 * 1024));
         findings.warning("logs-size", logs.display(), why, "lower log_max_bytes or log_keep in [kend]; see `ken logs`");
@@ -133,11 +133,6 @@ fn check_room(folder: &Path, findings: &mut Findings) {
 /// Returns the folder itself, or its nearest ancestor that exists.
 fn existing(path: &Path) -> &Path {
     path.ancestors().find(|path| path.is_dir()).unwrap_or(Path::new("/"))
-}
-
-fn size_of(folder: &Path) -> u64 {
-    let files = std::fs::read_dir(folder).into_iter().flatten().flatten();
-    files.filter_map(|file| file.metadata().ok()).map(|meta| meta.len()).sum()
 }
 
 #[cfg(test)]

@@ -15,7 +15,7 @@ mod work;
 use std::fs::Permissions;
 use std::io;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -226,6 +226,16 @@ fn ask(program: &str, args: &[&std::ffi::OsStr]) -> Option<(bool, String)> {
     let mut text = String::from_utf8_lossy(&output.stdout).into_owned();
     text += &String::from_utf8_lossy(&output.stderr);
     Some((output.status.success(), text))
+}
+
+/// Returns the size of a file, or of everything in a folder, in bytes.
+fn bytes_of(path: &Path) -> u64 {
+    match path.symlink_metadata() {
+        Ok(about) if about.is_dir() => {
+            std::fs::read_dir(path).into_iter().flatten().flatten().map(|entry| bytes_of(&entry.path())).sum()
+        }
+        about => about.map_or(0, |about| about.len()),
+    }
 }
 
 fn is_enabled(config: &Config, part: &str) -> bool {

@@ -824,7 +824,11 @@ CREATE TABLE calls (
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use super::*;
+    use crate::tables::Tables;
+    use crate::tables::sqlite::Sqlite;
 
     /// Returns a database to which all migrations before this one have been applied.
     fn before(migration: &str) -> Connection {
@@ -949,6 +953,32 @@ mod tests {
         assert_eq!(left(&[]), (0, 0));
         assert_eq!(left(&[0, 0]), (2, 0));
         assert_eq!(left(&[0, 1, 3]), (1, 1));
+    }
+
+    #[test]
+    fn a_copy_is_migrated_only_if_sessions_are_being_deleted_from_it() {
+        let purge = "PRAGMA foreign_keys = OFF; INSERT INTO purges (stream, phase, reached) VALUES (1, 3, 7)";
+        for (next, sql, is_migrated) in [(PURGES, "", false), (PURGE_PASS, "", false), (PURGE_PASS, purge, true)] {
+            let database = before(next);
+            let earlier = STEPS.iter().position(|step| *step == next).unwrap();
+            database.pragma_update(None, "user_version", earlier as u32).unwrap();
+            database.execute_batch(sql).unwrap();
+            let folder = tempfile::tempdir().unwrap();
+            let [from, to] = ["from.db", "to.db"].map(|name| folder.path().join(name));
+            database.execute("VACUUM INTO ?1", [from.to_str()]).unwrap();
+            let mut calls = 0;
+            let delete = |_: &dyn Tables| {
+                calls += 1;
+                Ok(calls < 2)
+            };
+            Sqlite::copy(&from, &to, delete).unwrap();
+            let version = |file: &Path| {
+                let file = Connection::open(file).unwrap();
+                file.query_row("PRAGMA user_version", [], |row| row.get::<_, u32>(0)).unwrap() as usize
+            };
+            let expected = if is_migrated { (earlier, VERSION, 2) } else { (earlier, earlier, 0) };
+            assert_eq!((version(&from), version(&to), calls), expected);
+        }
     }
 
     #[test]

@@ -59,10 +59,25 @@ impl Sqlite {
         open::check(path, full)
     }
 
-    /// Copies the database to a new file in one read transaction, which does not block the writer. The copy is a single file, and it is not
-    /// synced.
-    pub fn copy(from: &Path, to: &Path) -> Result<(), Error> {
-        backup::copy(from, to).map_err(|error| Error::unavailable(format!("{}: {error}", from.display())))
+    /// Copies the database to a new file in one read transaction, which does not block the writer. If sessions are being deleted for good, calls
+    /// `delete` on the copy, each time in a transaction, until it returns that nothing is left. The copy is a single file, and it is not synced.
+    pub fn copy(
+        from: &Path,
+        to: &Path,
+        mut delete: impl FnMut(&dyn Tables) -> Result<bool, Error>,
+    ) -> Result<(), Error> {
+        let failed = |error: rusqlite::Error| Error::unavailable(format!("{}: {error}", from.display()));
+        let copy = backup::copy(from, to).map_err(failed)?;
+        // Any other copy keeps its version, so that an earlier release can be given the backup that was made before an upgrade.
+        if !backup::has_purges(&copy).map_err(failed)? {
+            return Ok(());
+        }
+        open::prepare_copy(to, &copy)?;
+        let (copy, mut has_more) = (Database(copy), true);
+        while has_more {
+            copy.in_transaction(&mut |tables| delete(tables).map(|more| has_more = more))?;
+        }
+        Ok(())
     }
 }
 
@@ -94,6 +109,12 @@ impl Tables for Database {}
 
 impl Reader for Database {
     fn read(&mut self, _: bool, work: &mut dyn FnMut(&dyn Tables) -> Result<(), Error>) -> Result<(), Error> {
+        self.in_transaction(work)
+    }
+}
+
+impl Database {
+    fn in_transaction(&self, work: &mut dyn FnMut(&dyn Tables) -> Result<(), Error>) -> Result<(), Error> {
         self.execute("BEGIN", params![])?;
         let done = work(self);
         let ended = self.execute("COMMIT", params![]);

@@ -186,6 +186,20 @@ pub(crate) fn reader(path: &Path) -> Result<Connection, Error> {
     open().map_err(|error| unusable(path, &error))
 }
 
+/// Makes a connection to a copy one that changes it as the store would. A copy in which something fails is removed, so nothing is synced, and
+/// no file beside it holds what is deleted.
+pub(crate) fn prepare_copy(path: &Path, connection: &Connection) -> Result<(), Error> {
+    check_version(path, connection)?;
+    let set = || -> rusqlite::Result<()> {
+        prepare(connection)?;
+        connection.pragma_update(None, "journal_mode", "MEMORY")?;
+        connection.pragma_update(None, "synchronous", "OFF")?;
+        connection.pragma_update(None, "secure_delete", true)
+    };
+    set().map_err(|error| unusable(path, &error))?;
+    migrate(path, connection)
+}
+
 /// Reads the whole database and checks that it is sound, and that it has all changes that were acknowledged. `full` also compares indexes
 /// with tables. A store may use the database meanwhile, but not in this process, because this opens and closes the file.
 pub(crate) fn check(path: &Path, full: bool) -> Result<(), Error> {
