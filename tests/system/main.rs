@@ -10,6 +10,7 @@ mod install;
 mod kills;
 mod reload;
 mod secrets;
+mod service_user;
 mod soak;
 mod stalls;
 mod upgrade;

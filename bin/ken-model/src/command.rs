@@ -83,7 +83,7 @@ pub(crate) fn run() -> ExitCode {
             return ExitCode::from(if shown.use_stderr() { 2 } else { 0 });
         }
     };
-    let done = Installed::load().and_then(|installed| {
+    let done = Installed::for_person().and_then(|installed| {
         let choice = &installed.model.choice;
         installed.with_setup(|setup| match &commands.command {
             Command::List { provider: Some(provider) } => list_one(provider, setup, commands.json),

@@ -18,12 +18,17 @@ pub(crate) struct Installed {
 }
 
 impl Installed {
+    /// Reads the files for a command of a person. Root runs it as the user to whom the system belongs, and its keys.
+    pub(crate) fn for_person() -> Result<Installed, Error> {
+        if let Ok(places) = places() {
+            ken_trusted::work_as_owner(&places, std::env::args_os().skip(1))?;
+        }
+        Installed::load()
+    }
+
     /// Reads the files. Without them, everything has its default.
     pub(crate) fn load() -> Result<Installed, Error> {
-        let variable = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
-        let home = variable("KEN_HOME").map(PathBuf::from);
-        let uid = nix::unistd::geteuid().as_raw();
-        let Ok(places) = Places::resolve(home.as_deref(), uid, |name| variable(name).map(Into::into)) else {
+        let Ok(places) = places() else {
             return Ok(Installed::default());
         };
         let text = ken_trusted::secrets(&places.secrets())?;
@@ -37,4 +42,10 @@ impl Installed {
         let setting = |name: &str| secret(name).or_else(|| self.secrets.get(name).cloned());
         work(&Setup { providers: &self.model.provider, setting: &setting, breakers: Arc::default() })
     }
+}
+
+fn places() -> Result<Places, Error> {
+    let variable = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
+    let home = variable("KEN_HOME").map(PathBuf::from);
+    Places::resolve(home.as_deref(), nix::unistd::geteuid().as_raw(), |name| variable(name).map(Into::into))
 }

@@ -108,7 +108,7 @@ fn run(cli: &Cli) -> Outcome {
         Command::Replay(replay) => return replay::run(&places()?, replay),
         Command::Eval(eval) => return eval::run(&places()?, eval),
         Command::Setup(setup) => return models::setup::run(globals, setup),
-        Command::Doctor(doctor) => return doctor::run(globals, doctor),
+        Command::Doctor(doctor) => return doctor::run(globals, doctor, std::env::args_os().skip(1)),
         Command::Audit { command: AuditCommand::Verify(verify) } => return audit::run(places, verify),
         Command::External(words) if models::command::is_own(words) => return models::command::run(globals, words),
         Command::Down => parts::down(&places()?),

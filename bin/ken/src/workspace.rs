@@ -46,6 +46,7 @@ pub(crate) fn run(globals: &Globals, args: &Workspace) -> Result<(), Error> {
         return Err(Error::invalid("--url", format!("the trusted folders are those of this machine, not of {url}")));
     }
     let places = globals.places()?;
+    ken_trusted::work_as_owner(&places, std::env::args_os().skip(1))?;
     let folders = Folders::read(&places.state)?;
     match &args.command {
         Command::Trust(folder) => trust(&places, folders, folder),

@@ -3,7 +3,7 @@
 use std::io::{BufRead, IsTerminal, Write, stderr, stdin};
 use std::path::{Path, PathBuf};
 
-use ken_trusted::Folders;
+use ken_trusted::{Folders, Owner};
 use ken_types::Error;
 use ken_types::places::Places;
 use nix::unistd::{User, geteuid};
@@ -20,6 +20,8 @@ pub fn of_new_session(
     ken: &str,
     say: impl Fn(&str),
 ) -> Result<Option<PathBuf>, Error> {
+    // What root writes there, the user of the system could not read, and what root may enter, that user may not. The gateway decides.
+    let places = places.filter(|places| Owner::other(&places.state).is_none());
     if let Some(named) = named {
         return of_name(places, named, ken).map(Some);
     }

@@ -8,13 +8,13 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Component, Path, PathBuf};
 
-use ken_types::Error;
+use ken_types::{Error, json};
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, open, openat};
 use nix::sys::stat::Mode;
 use serde::{Deserialize, Serialize};
 
-use crate::{OTHERS_WRITE, Others, STICKY, find_json, replace_json};
+use crate::{OTHERS_WRITE, Others, Owner, STICKY, find_of, replace_json};
 
 /// The name of the file in the state directory. It is alone in its folder, because the gateway may read that folder and nothing else
 /// there; a rule for the file itself would end when the file is replaced.
@@ -62,8 +62,15 @@ impl Folders {
     /// is damaged.
     pub fn read(state: &Path) -> Result<Folders, Error> {
         let path = state.join(FILE);
-        adopt(&state.join(OLD_FILE), &path);
-        let read = find_json(&path, Others::Nothing, MAX_BYTES, MAX_DEPTH);
+        // Root reads the list of another user, to whom it belongs, and changes nothing there.
+        let owner = Owner::other(state);
+        if owner.is_none() {
+            adopt(&state.join(OLD_FILE), &path);
+        }
+        let read = find_of(&path, Others::Nothing, MAX_BYTES, owner.as_ref()).and_then(|found| match found {
+            Some(bytes) => json::parse(&bytes, MAX_DEPTH).and_then(json::from_value),
+            None => Ok(Folders::default()),
+        });
         read.map_err(|error| Error { at: Some(path.display().to_string()), ..error })
     }
 

@@ -5,8 +5,10 @@
 //! An error says what is wrong with a file and how to correct it, but not which file it is. The caller adds the path.
 
 mod folders;
+mod owner;
 
 pub use folders::{Folders, Identity, check_apart};
+pub use owner::{Owner, work_as_owner};
 
 use std::fs::{File, Metadata, OpenOptions, Permissions};
 use std::io::{ErrorKind, Read, Write};
@@ -45,10 +47,17 @@ pub fn read(path: &Path, max: u64) -> Result<Vec<u8>, Error> {
 /// Reads a file as [`read`] does, but returns `None` if it does not exist. With [`Others::Nothing`], it also fails with
 /// `invalid` if other users have any access to the file.
 pub fn find(path: &Path, others: Others, max: u64) -> Result<Option<Vec<u8>>, Error> {
+    find_of(path, others, max, None)
+}
+
+/// Reads a file as [`find`] does, which may also belong to this owner of the system.
+fn find_of(path: &Path, others: Others, max: u64, owner: Option<&Owner>) -> Result<Option<Vec<u8>>, Error> {
     let Some((file, meta)) = open(path)? else {
         return Ok(None);
     };
-    check_owner(path, &meta)?;
+    if owner.is_none_or(|owner| owner.uid.as_raw() != meta.uid()) {
+        check_owner(path, &meta)?;
+    }
     let mode = meta.mode() & 0o777;
     let (refused, right) = match others {
         Others::MayRead => (0, 0o644),
@@ -89,11 +98,27 @@ pub fn secrets(path: &Path) -> Result<String, Error> {
     Ok(find_secret_text(path, MAX_SECRETS_BYTES)?.unwrap_or_default())
 }
 
+/// Returns the text of `secrets.env` as [`secrets`] does. If root keeps the configuration for the system of another user, the file
+/// belongs to this owner, and only root may be able to put another file in its place. Nothing in it may decide what root runs.
+pub fn secrets_of(path: &Path, owner: Option<&Owner>) -> Result<String, Error> {
+    let folder = path.parent().filter(|_| owner.is_some());
+    folder.map_or(Ok(()), check_folder).map_err(|error| at(folder.unwrap_or(path), error))?;
+    Ok(secret_text(path, MAX_SECRETS_BYTES, owner)?.unwrap_or_default())
+}
+
 /// Returns the text of a file of at most `max` bytes that holds secrets, or `None` if it does not exist. Fails as [`secrets`] does.
 pub fn find_secret_text(path: &Path, max: u64) -> Result<Option<String>, Error> {
-    let at = |error| Error { at: Some(path.display().to_string()), ..error };
-    let text = find(path, Others::Nothing, max).map_err(at)?.map(String::from_utf8).transpose();
-    text.map_err(|_| at(Error::invalid("", "is not text in UTF-8")))
+    secret_text(path, max, None)
+}
+
+fn secret_text(path: &Path, max: u64, owner: Option<&Owner>) -> Result<Option<String>, Error> {
+    let found = find_of(path, Others::Nothing, max, owner).map_err(|error| at(path, error))?;
+    let text = found.map(String::from_utf8).transpose();
+    text.map_err(|_| at(path, Error::invalid("", "is not text in UTF-8")))
+}
+
+fn at(path: &Path, error: Error) -> Error {
+    Error { at: Some(path.display().to_string()), ..error }
 }
 
 /// Reads a file of at most `max` bytes without checking who can change it. It is for files whose content the caller
@@ -152,8 +177,8 @@ pub fn replace(path: &Path, bytes: &[u8], others: Others) -> Result<(), Error> {
 }
 
 /// Replaces a file that a person keeps by hand, atomically and durably. Its mode and its owner stay as they are; a new one gets
-/// `fresh_mode`. An error contains the path in `at`, and the old file is then unchanged.
-pub fn rewrite(path: &Path, bytes: &[u8], fresh_mode: u32) -> Result<(), Error> {
+/// `fresh_mode`, and belongs to `fresh_owner` if one is given. An error contains the path in `at`, and the old file is then unchanged.
+pub fn rewrite(path: &Path, bytes: &[u8], fresh_mode: u32, fresh_owner: Option<&Owner>) -> Result<(), Error> {
     // Until it has its owner and mode, nobody else reads it.
     put(path, bytes, 0o600, |file| {
         let known = match std::fs::metadata(path) {
@@ -162,8 +187,11 @@ pub fn rewrite(path: &Path, bytes: &[u8], fresh_mode: u32) -> Result<(), Error> 
             Err(error) => return Err(error),
         };
         // The owner first: a change of it may clear bits of the mode.
-        if let Some(known) = known.as_ref().filter(|known| file.metadata().is_ok_and(|own| is_other(known, &own))) {
-            std::os::unix::fs::fchown(file, Some(known.uid()), Some(known.gid()))?;
+        let fresh = fresh_owner.map(|owner| (owner.uid.as_raw(), owner.gid.as_raw()));
+        let owner = known.as_ref().map(|known| (known.uid(), known.gid())).or(fresh);
+        let own = file.metadata().map(|own| (own.uid(), own.gid()))?;
+        if let Some((user, group)) = owner.filter(|owner| *owner != own) {
+            std::os::unix::fs::fchown(file, Some(user), Some(group))?;
         }
         let mode = known.map_or(fresh_mode, |known| known.mode() & 0o7777);
         file.set_permissions(Permissions::from_mode(mode))
@@ -211,10 +239,6 @@ fn remove_leftovers(path: &Path) {
     }
 }
 
-fn is_other(one: &Metadata, other: &Metadata) -> bool {
-    (one.uid(), one.gid()) != (other.uid(), other.gid())
-}
-
 fn missing() -> Error {
     Error::invalid("", "there is no such file")
 }
@@ -231,6 +255,10 @@ fn open(path: &Path) -> Result<Option<(File, Metadata)>, Error> {
     let file = match options.open(path) {
         Ok(file) => file,
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+        Err(error) if error.kind() == ErrorKind::PermissionDenied => {
+            let hint = format!("the user with id {} must be able to read it: chown, chgrp or chmod", geteuid());
+            return Err(unreadable(&error).hint(hint));
+        }
         Err(error) => return Err(unreadable(&error)),
     };
     regular(file).map(Some)
@@ -259,7 +287,10 @@ fn check_owner(path: &Path, meta: &Metadata) -> Result<(), Error> {
         return Ok(());
     }
     let message = format!("belongs to the user with id {owner}, who is neither root nor the user of this program");
-    Err(Error::invalid("", message).hint(format!("chown {own} {}", path.display())))
+    let remedy = format!("chown {own} {}", path.display());
+    // Given to root, a file with secrets could not be read any more by the system of that user.
+    let remedy = if own == 0 { format!("do it as that user (sudo -u '#{owner}' ...), or {remedy}") } else { remedy };
+    Err(Error::invalid("", message).hint(remedy))
 }
 
 fn check_mode(path: &Path, mode: u32) -> Result<(), Error> {

@@ -189,7 +189,7 @@ pub(crate) fn put(path: &Path, entries: Map<String, Value>) -> Result<(), Error>
     servers.ok_or_else(|| Error::invalid("/mcpServers", "an object of servers is needed"))?.extend(entries);
     let text = serde_json::to_string_pretty(&file).map_err(|error| Error::internal(error.to_string()))?;
     let is_new = !path.exists();
-    ken_trusted::rewrite(path, format!("{text}\n").as_bytes(), 0o600)?;
+    ken_trusted::rewrite(path, format!("{text}\n").as_bytes(), 0o600, None)?;
     let beside = std::fs::metadata(path.with_file_name("ken.toml")).ok().filter(|_| is_new);
     beside
         .map_or(Ok(()), |beside| share_with_group(path, &beside))

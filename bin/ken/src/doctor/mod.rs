@@ -12,6 +12,7 @@ mod tools;
 mod units;
 mod work;
 
+use std::ffi::OsString;
 use std::fs::Permissions;
 use std::io;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -138,9 +139,11 @@ impl Findings {
     }
 }
 
-/// Exit status 0 when nothing is wrong, whatever notes there are, 1 for warnings only, 2 for errors.
-pub(crate) fn run(globals: &Globals, args: &Doctor) -> Outcome {
+/// Exit status 0 when nothing is wrong, whatever notes there are, 1 for warnings only, 2 for errors. `words` are the command line for this,
+/// with which root runs it again as the owner of the system.
+pub(crate) fn run(globals: &Globals, args: &Doctor, words: impl IntoIterator<Item = OsString>) -> Outcome {
     let places = globals.places()?;
+    ken_trusted::work_as_owner(&places, words)?;
     let mut findings = examine(&places);
     if args.fix && mend(&findings, args.json)? {
         findings = examine(&places);

@@ -16,8 +16,10 @@ pub(super) fn check(places: &Places, findings: &mut Findings) {
     if places.home.is_some() {
         return;
     }
+    // The service of the machine has its settings in /etc. Root looks at it as its user.
+    let is_of_machine = geteuid().is_root() || places.config.starts_with("/etc");
     let (systemctl, user): (&str, &[&str]) =
-        if geteuid().is_root() { ("systemctl", &[]) } else { ("systemctl --user", &["--user"]) };
+        if is_of_machine { ("systemctl", &[]) } else { ("systemctl --user", &["--user"]) };
     let asked = ["show", "ken.service", "--property=LoadState,UnitFileState,FragmentPath,ExecStart"];
     let unit = properties("systemctl", &[user, &asked].concat());
     let property = |name: &str| unit.get(name).map_or("", String::as_str);

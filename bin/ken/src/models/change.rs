@@ -61,7 +61,7 @@ impl Change {
         let folder_file = File::open(folder).map_err(unwritable)?;
         let _lock = Flock::lock(folder_file, FlockArg::LockExclusive).map_err(|(_, errno)| unwritable(errno.into()))?;
         let config = self.applied(places)?;
-        let mut secrets = SecretFile::open(&places.secrets())?;
+        let mut secrets = SecretFile::open(places)?;
         for (name, value) in &self.secrets {
             secrets.set(name, value);
         }

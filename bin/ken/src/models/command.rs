@@ -99,7 +99,7 @@ fn add(globals: &Globals, args: &Add) -> Outcome {
     let places = globals.places()?;
     let known = known_provider(&args.name);
     check(args, known.is_some_and(|known| known.base_url.is_some()))?;
-    let secrets = SecretFile::open(&places.secrets())?;
+    let secrets = SecretFile::open(&places)?;
     let name = args.key.as_deref().or(known.and_then(|known| known.key)).filter(|name| !name.is_empty());
     let fresh = match name {
         Some(name) if args.key_stdin || secrets.get(name).is_none() => Some(read_key(name, args.key_stdin)?),

@@ -112,7 +112,7 @@ impl ConfigFile {
             return Ok(());
         }
         let target = std::fs::canonicalize(&self.path).unwrap_or_else(|_| self.path.clone());
-        ken_trusted::rewrite(&target, self.text().as_bytes(), 0o644)
+        ken_trusted::rewrite(&target, self.text().as_bytes(), 0o644, None)
     }
 }
 

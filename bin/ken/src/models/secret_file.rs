@@ -2,6 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
+use ken_trusted::Owner;
+use ken_types::places::Places;
 use ken_types::{Error, secrets};
 
 use crate::input::stdin_text;
@@ -13,19 +15,25 @@ pub(crate) struct SecretFile {
     path: PathBuf,
     text: String,
     is_changed: bool,
+    /// The user who has to read it, if root keeps it for the system of another user.
+    owner: Option<Owner>,
 }
 
 impl SecretFile {
     /// Reads the file. One that does not exist is empty. Fails if others can read it, and for a symbolic link: a key would be written
     /// where nobody looks for one.
-    pub(crate) fn open(path: &Path) -> Result<SecretFile, Error> {
+    pub(crate) fn open(places: &Places) -> Result<SecretFile, Error> {
+        SecretFile::open_for(&places.secrets(), Owner::other(&places.state))
+    }
+
+    fn open_for(path: &Path, owner: Option<Owner>) -> Result<SecretFile, Error> {
         if std::fs::symlink_metadata(path).is_ok_and(|meta| meta.is_symlink()) {
             let error =
                 Error::invalid(path.display().to_string(), "is a symbolic link, and no key is written through one");
             return Err(error.hint("put a regular file with mode 0600 in its place, or remove it"));
         }
-        let text = ken_trusted::secrets(path)?;
-        Ok(SecretFile { path: path.to_owned(), text, is_changed: false })
+        let text = ken_trusted::secrets_of(path, owner.as_ref())?;
+        Ok(SecretFile { path: path.to_owned(), text, is_changed: false, owner })
     }
 
     /// Returns the value of a name. An empty one counts as absent.
@@ -58,7 +66,7 @@ impl SecretFile {
         if !self.is_changed {
             return Ok(());
         }
-        ken_trusted::rewrite(&self.path, self.text.as_bytes(), 0o600)
+        ken_trusted::rewrite(&self.path, self.text.as_bytes(), 0o600, self.owner.as_ref())
     }
 }
 
@@ -92,7 +100,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("secrets.env");
         let set = |name: &str, value: &str| {
-            let mut file = SecretFile::open(&path).unwrap();
+            let mut file = SecretFile::open_for(&path, None).unwrap();
             file.set(name, value);
             file.save().unwrap();
             std::fs::read_to_string(&path).unwrap()
@@ -104,7 +112,7 @@ mod tests {
         assert_eq!(set("C", "4"), "# mine\nA=3\nB=2\nC=4\n");
         std::fs::remove_file(&path).unwrap();
         symlink(dir.path().join("elsewhere"), &path).unwrap();
-        let error = SecretFile::open(&path).err().unwrap();
+        let error = SecretFile::open_for(&path, None).err().unwrap();
         assert!(error.message.contains("symbolic link"), "{error}");
     }
 

@@ -61,7 +61,7 @@ pub(crate) fn run(globals: &Globals, args: &Setup) -> Outcome {
     let places = globals.places()?;
     // What cannot be read is said before anything is asked.
     Change::default().applied(&places)?;
-    let secrets = SecretFile::open(&places.secrets())?;
+    let secrets = SecretFile::open(&places)?;
     let provider = match &args.provider {
         Some(provider) => provider.clone(),
         None => ask_provider(&secrets)?,
@@ -98,7 +98,7 @@ pub(crate) fn run(globals: &Globals, args: &Setup) -> Outcome {
     }
     change.write(&places)?;
     print_line(&running::sentence(&places, Some(&full)))?;
-    doctor::run(globals, &doctor::Doctor { json: false, fix: false })
+    doctor::run(globals, &doctor::Doctor { json: false, fix: false }, ["doctor".into()])
 }
 
 /// Returns what will be written, or that nothing will.
