@@ -73,6 +73,13 @@ impl Service {
         let meta = std::fs::metadata(self.path(name)).unwrap();
         (meta.uid(), meta.gid(), meta.mode() & 0o777)
     }
+
+    /// What is in the state directory and does not belong to the service.
+    fn of_others(&self) -> String {
+        let state = self.path("state");
+        let found = Command::new("find").arg(state).args(["-not", "-uid", &SERVICE.to_string()]).output().unwrap();
+        text(&found.stdout)
+    }
 }
 
 fn text(bytes: &[u8]) -> String {
@@ -141,4 +148,46 @@ fn root_adds_a_model_whose_key_the_service_can_read() {
         assert_eq!(added.status.code(), Some(2), "{added:?}");
         assert!(!std::fs::read_to_string(service.path("etc/ken.toml")).unwrap().contains("three"));
     }
+}
+
+#[test]
+fn root_looks_and_undoes_as_the_service() {
+    let Some(service) = Service::new() else { return };
+    // Before the first change nothing is made, whoever looks.
+    for user in [ROOT, SERVICE] {
+        for (program, words, expected) in [
+            ("ken", &["diff"][..], Some("no run has changed files yet")),
+            ("ken", &["undo", "last"], Some("no run has changed files yet")),
+            ("ken", &["diff", "r1"], Some("the journal has no changes of a run r1")),
+            ("ken-coder", &["journal"], None),
+            ("ken-coder", &["prune"], None),
+        ] {
+            let output = service.run(user, program, words, "");
+            assert_eq!(output.status.success(), expected.is_none(), "{words:?}: {output:?}");
+            assert!(text(&output.stderr).contains(expected.unwrap_or_default()), "{words:?}: {output:?}");
+            assert_eq!(std::fs::read_dir(service.path("state")).unwrap().count(), 0, "{words:?}");
+        }
+    }
+    let file = service.path("state/workspace/projects/p/a.txt");
+    for content in ["one\n", "two\n"] {
+        let call = format!(r#"{{"path": "projects/p/a.txt", "content": {content:?}}}"#);
+        done(&service.run(SERVICE, "ken-coder", &["write"], &call));
+    }
+    assert!(done(&service.ken(ROOT, &["diff"])).contains("-one\n+two\n"));
+    done(&service.ken(ROOT, &["undo", "last"]));
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), "one\n");
+    done(&service.ken(ROOT, &["undo", "last"]));
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), "two\n");
+    // A folder that this user cannot enter is not trusted for it.
+    let folder = tempfile::tempdir().unwrap();
+    let inner = folder.path().join("inner");
+    std::fs::create_dir(&inner).unwrap();
+    std::fs::set_permissions(folder.path(), Permissions::from_mode(0o700)).unwrap();
+    let trusted = service.ken(ROOT, &["workspace", "trust", inner.to_str().unwrap()]);
+    assert!(text(&trusted.stderr).contains("Permission denied"), "{trusted:?}");
+    let own = service.path("own");
+    std::fs::create_dir(&own).unwrap();
+    done(&service.ken(ROOT, &["workspace", "trust", own.to_str().unwrap()]));
+    assert!(done(&service.ken(SERVICE, &["workspace", "list"])).contains(own.to_str().unwrap()));
+    assert_eq!(service.of_others(), "");
 }

@@ -81,6 +81,19 @@ impl Settings {
         }
     }
 
+    /// Returns the settings for a person who looks at what was changed, or undoes it; `None` if nothing was changed yet, because who only
+    /// looks makes no folders. Root does it as the user to whom the system belongs.
+    pub(crate) fn of_changes() -> Result<Option<Settings>, Error> {
+        let places = places()?;
+        ken_trusted::work_as_owner(&places, std::env::args_os().skip(1))?;
+        let journal = places.state.join("coder/journal");
+        match journal.try_exists() {
+            Ok(true) => Settings::load().map(Some),
+            Ok(false) => Ok(None),
+            Err(error) => Err(Error::unavailable(format!("the journal {}: {error}", journal.display()))),
+        }
+    }
+
     #[cfg(test)]
     pub(crate) fn of_folders(root: &Path, state: &Path) -> Result<Settings, Error> {
         Ok(Settings {

@@ -79,7 +79,7 @@ const MAX_LISTED: usize = 10;
 
 /// Returns the settings for the folder in which a run worked: the workspace, or a trusted folder.
 fn settings_of(word: &str) -> Result<Settings, Error> {
-    let settings = Settings::load()?;
+    let settings = Settings::of_changes()?.ok_or_else(|| unknown(word))?;
     let records = run_confined(&settings, Access::Read, || {
         let journal = Kept::reader(&settings.state);
         find(&settings, &journal, word).map(|(_, records)| records).or_else(|error| {
@@ -93,6 +93,16 @@ fn settings_of(word: &str) -> Result<Settings, Error> {
         Some(record) if record.root != settings.root && record.layout == Layout::Folder => settings.bound(&record.root),
         _ => Ok(settings),
     }
+}
+
+const SEE_JOURNAL: &str = "`ken-coder journal` lists the runs that changed files";
+
+fn unknown(word: &str) -> Error {
+    let message = match word {
+        LAST => "no run has changed files yet".to_owned(),
+        word => format!("the journal has no changes of a run {word}"),
+    };
+    Error::not_found(message).hint(SEE_JOURNAL)
 }
 
 /// Returns the run that a word names, which must belong to this workspace.
@@ -117,7 +127,6 @@ fn find_here(settings: &Settings, journal: &Kept, word: &str) -> Result<(String,
 fn find(settings: &Settings, journal: &Kept, word: &str) -> Result<(String, Vec<Record>), Error> {
     check_run(word)?;
     let runs = journal.runs()?;
-    let hint = "`ken-coder journal` lists the runs that changed files";
     if word == LAST {
         let mut elsewhere = None;
         for (run, _) in runs {
@@ -132,7 +141,7 @@ fn find(settings: &Settings, journal: &Kept, word: &str) -> Result<(String, Vec<
         }
         let hint = match elsewhere {
             Some((run, root)) => format!("the newest run elsewhere is {run}, in {}", root.display()),
-            None => hint.to_owned(),
+            None => SEE_JOURNAL.to_owned(),
         };
         let message = format!("no run has changed files yet in {}", settings.root.display());
         return Err(Error::not_found(message).hint(hint));
@@ -144,7 +153,7 @@ fn find(settings: &Settings, journal: &Kept, word: &str) -> Result<(String, Vec<
     let run = match like.as_slice() {
         [(run, _)] => run.clone(),
         [] => {
-            return Err(Error::not_found(format!("the journal has no changes of a run {word}")).hint(hint));
+            return Err(unknown(word));
         }
         several => {
             let mut message = format!("`{word}` can mean several runs:");
@@ -492,7 +501,9 @@ impl Report for Journal {
     const ABOUT: &'static str = "List the runs that changed files, newest first";
 
     fn run(&self, reply: Reply<'_>) -> Result<Replied, Error> {
-        let settings = Settings::load()?;
+        let Some(settings) = Settings::of_changes()? else {
+            return Ok(reply.send(&Runs { runs: Vec::new() }));
+        };
         let runs = run_confined(&settings, Access::Read, || {
             let journal = Kept::reader(&settings.state);
             let mut runs = Vec::new();
@@ -546,7 +557,10 @@ impl Report for Prune {
     const ABOUT: &'static str = "Remove old runs from the journal, as every change does once an hour";
 
     fn run(&self, reply: Reply<'_>) -> Result<Replied, Error> {
-        let settings = Settings::load()?;
+        let at = || Timestamp::now().to_string();
+        let Some(settings) = Settings::of_changes()? else {
+            return Ok(reply.send(&Pruned { runs_removed: 0, contents_removed: 0, at: at() }));
+        };
         let pruned = with_tree(&settings, Access::Write, |tree| {
             let journal = Kept::lock(&settings.state)?;
             recover(&settings, tree, &journal)?;
@@ -554,7 +568,7 @@ impl Report for Prune {
             let of_session = self.session.as_deref().map(|session| journal.remove_session(session)).transpose()?;
             let (old, contents_removed) = journal.prune(kept, self.mib.saturating_mul(1024 * 1024))?;
             let runs_removed = old + of_session.unwrap_or_default();
-            Ok(Pruned { runs_removed, contents_removed, at: Timestamp::now().to_string() })
+            Ok(Pruned { runs_removed, contents_removed, at: at() })
         })?;
         Ok(reply.send(&pruned))
     }
