@@ -191,3 +191,42 @@ fn root_looks_and_undoes_as_the_service() {
     assert!(done(&service.ken(SERVICE, &["workspace", "list"])).contains(own.to_str().unwrap()));
     assert_eq!(service.of_others(), "");
 }
+
+#[test]
+fn what_root_restores_belongs_to_whom_it_belonged() {
+    let Some(service) = Service::new() else { return };
+    let skill = |name: &str| {
+        let folder = service.path("etc/skills").join(name);
+        std::fs::create_dir_all(&folder).unwrap();
+        let text = format!("---\nname: {name}\ndescription: a skill\n---\nDo it.\n");
+        std::fs::write(folder.join("SKILL.md"), text).unwrap();
+    };
+    skill("demo");
+    skill("demo2");
+    done(&service.ken(ROOT, &["accept", "demo", "--yes"]));
+    let started = service.ken(SERVICE, &["up", "-d"]);
+    done(&started);
+    let tar = service.path("ken.tar");
+    let saved = service.ken(ROOT, &["backup", tar.to_str().unwrap()]);
+    done(&service.ken(SERVICE, &["down"]));
+    done(&saved);
+    // The mode of a file whose owner alone could read it is widened for the group; the secrets stay as they are.
+    done(&service.ken(ROOT, &["restore", "--replace", tar.to_str().unwrap()]));
+    for (name, expected) in [
+        ("etc", (ROOT, SERVICE, 0o750)),
+        ("etc/ken.toml", (ROOT, SERVICE, 0o640)),
+        ("etc/secrets.env", (SERVICE, SERVICE, 0o600)),
+        ("etc/accepted.json", (ROOT, SERVICE, 0o644)),
+        ("etc/skills", (ROOT, SERVICE, 0o755)),
+        ("etc/skills/demo/SKILL.md", (ROOT, SERVICE, 0o644)),
+        ("state/store", (SERVICE, SERVICE, 0o700)),
+        ("state/store/ken.db", (SERVICE, SERVICE, 0o600)),
+    ] {
+        assert_eq!(service.access(name), expected, "{name}");
+    }
+    done(&service.ken(ROOT, &["accept", "demo2", "--yes"]));
+    let found = text(&service.ken(ROOT, &["doctor", "--json"]).stdout);
+    assert!(!found.contains("belongs to") && !found.contains("accepted-file"), "{found}");
+    done(&service.ken(SERVICE, &["up", "-d"]));
+    done(&service.ken(SERVICE, &["down"]));
+}

@@ -6,10 +6,11 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt, fchown};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
+use ken_trusted::Owner;
 use ken_types::Error;
 use ken_types::places::Places;
 use nix::sys::statvfs::fstatvfs;
-use nix::unistd::{geteuid, syncfs};
+use nix::unistd::syncfs;
 
 use super::below::Below;
 use super::failed;
@@ -22,8 +23,10 @@ const RESERVE: u64 = 16 * 1024 * 1024;
 
 pub(super) struct Stage {
     roots: [(Root, Below, PathBuf); 2],
-    /// The user and group who own the system. Set only if root restores it, because what root creates belongs to root.
-    owner: Option<(u32, u32)>,
+    /// The user to whom the system belongs. Set only if root restores it, because what root creates belongs to root.
+    owner: Option<Owner>,
+    /// Whether root keeps the configuration of that user, who only reads it.
+    is_config_of_root: bool,
 }
 
 /// The folder for what is unpacked of one of the two folders.
@@ -53,9 +56,9 @@ impl Stage {
         let wrong = |error: io::Error| Error::unavailable(format!("cannot unpack beside the data: {error}"));
         remove(places).map_err(wrong)?;
         let roots = || -> io::Result<_> { Ok([open(Root::Config)?, open(Root::State)?]) };
-        let owner = std::fs::metadata(&places.state).map(|about| (about.uid(), about.gid()));
-        let owner = owner.ok().filter(|owner| geteuid().is_root() && owner.0 != 0);
-        Ok(Stage { roots: roots().map_err(wrong)?, owner })
+        let roots = roots().map_err(wrong)?;
+        let of_config = std::fs::metadata(Root::Config.folder(places)).map_err(wrong)?;
+        Ok(Stage { roots, owner: Owner::other(&places.state), is_config_of_root: of_config.uid() == 0 })
     }
 
     fn below(&self, root: Root) -> Option<&Below> {
@@ -66,16 +69,16 @@ impl Stage {
     pub(super) fn make_folder(&self, root: Root, path: &Path, mode: u32) -> Result<(), Error> {
         let Some(below) = self.below(root) else { return Ok(()) };
         let folder = below.folder(path).map_err(io::Error::from);
-        folder.and_then(|folder| self.dress(&folder, mode | 0o700)).map_err(|error| failed(path, &error))
+        folder.and_then(|folder| self.dress(&folder, root, path, mode | 0o700)).map_err(|error| failed(path, &error))
     }
 
     /// Creates a file. Fails if it does not fit on the disk.
     pub(super) fn create_file(&self, root: Root, path: &Path, size: u64, mode: u32) -> Result<File, Error> {
-        let below = self.below(root).ok_or_else(|| Error::internal("no such folder"))?;
-        self.create_below(below, path, size, mode).map_err(|error| failed(path, &error))
+        self.create_below(root, path, size, mode).map_err(|error| failed(path, &error))
     }
 
-    fn create_below(&self, below: &Below, path: &Path, size: u64, mode: u32) -> io::Result<File> {
+    fn create_below(&self, root: Root, path: &Path, size: u64, mode: u32) -> io::Result<File> {
+        let below = self.below(root).ok_or_else(|| io::Error::other("no such folder"))?;
         let disk = fstatvfs(&below.0)?;
         let free = disk.blocks_available().saturating_mul(disk.fragment_size());
         if size.saturating_add(RESERVE) > free {
@@ -83,15 +86,27 @@ impl Stage {
             return Err(io::Error::new(ErrorKind::StorageFull, why));
         }
         let file = below.create(path, 0o600)?;
-        self.dress(&file, mode)?;
+        self.dress(&file, root, path, mode)?;
         Ok(file)
     }
 
     /// Sets owner and mode. Others can never change what is restored, and no file has a set-ID bit.
-    fn dress(&self, file: &File, mode: u32) -> io::Result<()> {
-        if let Some((uid, gid)) = self.owner {
-            fchown(file, Some(uid), Some(gid))?;
-        }
+    ///
+    /// What root keeps for the system of another user belongs to root, so that nobody else changes it, and the group of that user reads
+    /// it; but for the secrets, which nobody else may read.
+    fn dress(&self, file: &File, root: Root, path: &Path, mode: u32) -> io::Result<()> {
+        let is_of_root = self.is_config_of_root && root == Root::Config && path != Path::new("secrets.env");
+        let mode = match &self.owner {
+            Some(Owner { gid, .. }) if is_of_root => {
+                fchown(file, Some(0), Some(gid.as_raw()))?;
+                mode | (mode & 0o500) >> 3
+            }
+            Some(Owner { uid, gid, .. }) => {
+                fchown(file, Some(uid.as_raw()), Some(gid.as_raw()))?;
+                mode
+            }
+            None => mode,
+        };
         file.set_permissions(Permissions::from_mode(mode & 0o755))
     }
 
