@@ -5,7 +5,7 @@ use std::fs::Permissions;
 use std::io::Write;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::os::unix::process::CommandExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
 use ken_tests::binary;
@@ -208,6 +208,14 @@ fn what_root_restores_belongs_to_whom_it_belonged() {
     done(&started);
     let tar = service.path("ken.tar");
     let saved = service.ken(ROOT, &["backup", tar.to_str().unwrap()]);
+    for words in [&["logs"][..], &["logs", "store"], &["backup", "/tmp/never-written.tar"]] {
+        let refused = service.ken(STRANGER, words);
+        let stderr = text(&refused.stderr);
+        assert!(
+            !refused.status.success() && stderr.contains("cannot be read: Permission denied"),
+            "{words:?}: {stderr}"
+        );
+    }
     done(&service.ken(SERVICE, &["down"]));
     done(&saved);
     // The mode of a file whose owner alone could read it is widened for the group; the secrets stay as they are.
@@ -229,4 +237,5 @@ fn what_root_restores_belongs_to_whom_it_belonged() {
     assert!(!found.contains("belongs to") && !found.contains("accepted-file"), "{found}");
     done(&service.ken(SERVICE, &["up", "-d"]));
     done(&service.ken(SERVICE, &["down"]));
+    assert!(Path::new("/tmp/never-written.tar").symlink_metadata().is_err());
 }

@@ -16,6 +16,7 @@ use ken_types::places::Places;
 use ken_types::{Code, Error, Timestamp};
 use serde_json::{Map, Value};
 
+use crate::access::denied;
 use crate::client::{KEND, call};
 use crate::output::{print_coloured, print_line, wants_colour};
 
@@ -108,9 +109,15 @@ fn follow(
 /// Returns the requested logs, or all of them if no names are given. A name is valid if it has a log or if kend has a
 /// part of that name.
 fn open(places: &Places, logs: &Logs) -> Result<Vec<Tail>, Error> {
+    let folder = places.state.join("log");
+    if let Err(error) = std::fs::read_dir(&folder)
+        && error.kind() == ErrorKind::PermissionDenied
+    {
+        return Err(denied(&folder, &error));
+    }
     let found = log_names(places);
     if logs.names.is_empty() && found.is_empty() {
-        let message = format!("nothing has been logged in {}", places.state.join("log").display());
+        let message = format!("nothing has been logged in {}", folder.display());
         return Err(Error::not_found(message));
     }
     for name in logs.names.iter().filter(|name| !found.contains(name)) {

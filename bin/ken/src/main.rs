@@ -1,6 +1,7 @@
 //! ken, the front command: up, down, status, chat and the rest; `ken X` runs `ken-X`. See ken(1).
 
 mod accept;
+mod access;
 mod acp;
 mod approvals;
 mod audit;

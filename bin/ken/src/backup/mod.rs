@@ -21,6 +21,7 @@ use clap::Args;
 use ken_types::places::Places;
 use ken_types::{Code, Error};
 
+use crate::access::denied;
 use crate::external::{cannot_run, installed};
 use crate::output::{format_count, print_line, print_note};
 use crate::progress::during;
@@ -66,6 +67,9 @@ pub(crate) fn backup(places: &Places, args: &Backup) -> Result<(), Error> {
         return print_line(&format!("{}: ok, {}", args.file.display(), summary(&manifest)));
     }
     let database = places.state.join(STORE).join("ken.db");
+    if let Err(error) = database.try_exists() {
+        return Err(denied(&database, &error));
+    }
     if !database.is_file() {
         let error = Error::invalid(database.display().to_string(), "there is no database");
         return Err(error.hint(
