@@ -135,6 +135,40 @@ fn a_task_is_planned_edited_tested_fixed_and_committed() {
     assert_eq!(git(&system, &["status", "--porcelain"]), "");
 }
 
+/// NUL in a file or an output is shown as its picture. The file keeps it, and the picture does not stand for it.
+#[test]
+fn nul_is_shown_and_kept() {
+    let edit = |old: &str| json!({"path": "repos/site/nul", "old": old, "new": "two"});
+    let system = with_script(
+        "",
+        &[
+            calls("sum is wrong", 0, "task", json!({"agent": "coding-worker", "prompt": "repair sum.sh"})),
+            script_line("sum is wrong", 1, "Done."),
+            calls("repair sum.sh", 0, "read_file", json!({"path": "repos/site/nul"})),
+            calls("repair sum.sh", 1, "edit_file", edit("a␀b")),
+            calls("repair sum.sh", 2, "edit_file", edit("one")),
+            calls("repair sum.sh", 3, "run_command", json!({"argv": ["printf", "x\\000y"], "cwd": "repos/site"})),
+            script_line("repair sum.sh", 4, "Done."),
+        ],
+    );
+    std::fs::write(site(&system).join("nul"), "one\na\0b\n").unwrap();
+    let turn = prompt(&system);
+    let requests = decide(&system, &turn, |_| true);
+    turn.join().unwrap().expect(200);
+    assert_eq!(types(&requests), ["file.edit", "shell.execute"], "{requests:?}");
+    assert_eq!(std::fs::read(site(&system).join("nul")).unwrap(), b"two\na\0b\n");
+    let events = all_events(&system);
+    let results: Vec<(&Value, bool)> = events
+        .iter()
+        .filter(|event| event["type"] == "tool" && event["toolName"] != "task")
+        .map(|event| (&event["result"], event["isError"] == true))
+        .collect();
+    assert_eq!(results.len(), 4, "{results:?}");
+    assert_eq!((&results[0].0["details"]["text"], results[0].1), (&json!("one\na␀b\n"), false));
+    assert!(results[1].1 && !results[2].1, "{results:?}");
+    assert_eq!((&results[3].0["details"]["stdout"], results[3].1), (&json!("x␀y"), false));
+}
+
 #[test]
 fn denied_changes_do_not_happen_and_a_rule_allows_what_it_names() {
     let rules = "[workspace]\nrules = [{ path = \"repos/site\", policy = \"auto-edit\", commands = [[\"sh\", \"./test.sh\"]] }]\n";

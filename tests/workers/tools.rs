@@ -85,6 +85,55 @@ fn a_shipped_tool_answers_in_a_turn() {
     assert!(tools[0]["isError"] == true && result_text(&tools[0]).contains("/arguments/rules"), "{tools:?}");
 }
 
+/// Tools and models may write NUL. ken stores its picture, and reads what earlier versions have stored.
+#[test]
+fn a_turn_with_nul_can_be_read() {
+    let call = |arguments: Value| json!({"tool": {"name": "zero", "arguments": arguments}});
+    let mut system = Builder::default()
+        .script(&[
+            json!({"when": "zero", "after_tools": 0, "events":
+                [{"think": "Hm\0."}, {"text": "Look\0."}, call(json!({})), call(json!({"x": "a\0b"}))]}),
+            json!({"when": "zero", "events": [{"text": "Done\0."}]}),
+            json!({"events": [{"text": "No."}, {"error": {"class": "auth", "message": "the key\0 is not taken"}}]}),
+        ])
+        .start();
+    add_tool(&system, "zero", &format!("echo ran >> '{}/runs'; printf 'a\\000b'", scratch(&system).display()), false);
+    until_listed(&system, "zero");
+    let run = |system: &System, words: &[&str]| {
+        let output = system.ken(words);
+        let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
+        (text(&output.stdout), text(&output.stderr), output.status.code())
+    };
+    let (answer, errors, status) = run(&system, &["chat", "zero"]);
+    assert!(answer.ends_with("Done␀.\n") && status == Some(0), "{answer}{errors}");
+    let (record, _, _) = run(&system, &["show", "last", "--json"]);
+    assert!(record.contains("Done␀.") && !record.contains("u0000"), "{record}");
+    let session = system.get("/api/chat/sessions?limit=1").expect(200).text("/sessions/0/id");
+    let tools = results(&system, &session);
+    assert_eq!((tools.len(), runs(&system)), (2, 1), "{tools:?}");
+    assert_eq!((result_text(&tools[0]), &tools[0]["isError"]), ("a␀b", &json!(false)));
+    // A tool would do something else if an argument were changed.
+    assert!(result_text(&tools[1]).contains("its arguments cannot be used: text holds a NUL character"), "{tools:?}");
+    let (_, errors, status) = run(&system, &["chat", "fail"]);
+    assert!(errors.contains("the key␀ is not taken") && status != Some(0), "{errors}");
+    system.down();
+    let sql = "UPDATE entries SET body = replace(body, '\u{2400}', '\\u0000')";
+    let database = system.home().join("state/store/ken.db");
+    let python = format!("import sqlite3\nc = sqlite3.connect({database:?})\nc.execute({sql:?})\nc.commit()");
+    let changed = std::process::Command::new("python3").args(["-c", &python]).status();
+    if !changed.is_ok_and(|status| status.success()) {
+        return ken_tests::skip("python3 is not installed");
+    }
+    system.up();
+    let old = system.get(&format!("/agents/orchestrator/{session}?offset=-1")).expect(200).body_text();
+    assert!(old.contains("Done\\u0000."), "{old}");
+    let id = results(&system, &session)[0]["submissionId"].as_str().unwrap().to_owned();
+    let (shown, errors, status) = run(&system, &["show", &id]);
+    assert!(shown.contains("Done␀.") && status == Some(0), "{shown}{errors}");
+    let (replayed, errors, status) = run(&system, &["replay", &id]);
+    assert!(replayed.contains("the same, ") && status == Some(0), "{replayed}{errors}");
+}
+
 #[test]
 fn an_added_tool_works_without_a_restart() {
     let system = Builder::default().script(&script(&[("fresh", json!({}))])).start();

@@ -169,7 +169,7 @@ impl Relay {
         for line in response.lines {
             let Ok(line) = line else { break };
             let data = if is_stream { line.strip_prefix("data:").map(str::trim).unwrap_or_default() } else { &line };
-            let Some(found) = json::parse(data.as_bytes(), json::MAX_DEPTH + 2).ok().filter(Value::is_object) else {
+            let Some(found) = json::parse_own(data.as_bytes()).ok().filter(Value::is_object) else {
                 continue;
             };
             if found.get("jsonrpc").is_none() {

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use ken_text::head;
 use ken_types::event::StopReason;
+use ken_types::json::visible_nul;
 use ken_types::limits::WIRE_LINE_BYTES;
 use ken_types::ops::model::{Delta, Generate, Generated};
 use ken_types::{Code, Error};
@@ -42,7 +43,7 @@ pub(crate) async fn generate(
     let limited = LimitedSink::new(sink);
     let completion = match provider.answer(request, &limited).await {
         Err(_) if limited.is_cut() => cut_off(provider, request, limited.bytes()),
-        answered => answered?,
+        answered => answered.map_err(|error| Error { message: visible_nul(error.message), ..error })?,
     };
     Ok(Generated {
         model: name.clone(),
@@ -86,6 +87,7 @@ impl<'a> LimitedSink<'a> {
 
     /// Returns the part of a delta that is passed on. Fails for a call that exceeds the limit.
     fn limited(&self, delta: Delta) -> Result<Delta, Error> {
+        let delta = without_nul(delta);
         let bytes = delta_bytes(&delta);
         let left = MAX_ANSWER_BYTES.saturating_sub(self.bytes.fetch_add(bytes, Ordering::Relaxed));
         match delta {
@@ -104,6 +106,18 @@ impl<'a> LimitedSink<'a> {
                 Ok(cut(delta, left))
             }
         }
+    }
+}
+
+/// Makes NUL visible in a text, a thought, an id and a name. Providers pass on arguments with NUL as a text.
+fn without_nul(delta: Delta) -> Delta {
+    match delta {
+        Delta::Text { delta } => Delta::Text { delta: visible_nul(delta) },
+        Delta::Think { delta, opaque } => Delta::Think { delta: visible_nul(delta), opaque },
+        Delta::ToolCall { id, name, arguments } => {
+            Delta::ToolCall { id: visible_nul(id), name: visible_nul(name), arguments }
+        }
+        start => start,
     }
 }
 

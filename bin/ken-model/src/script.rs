@@ -14,6 +14,7 @@ use serde_json::Value;
 
 use crate::provider::{Completion, DeltaSink, Pending, Provider};
 use crate::question;
+use crate::remote;
 use crate::usage::estimate;
 
 #[derive(Debug)]
@@ -205,6 +206,7 @@ impl Replay<'_> {
         self.calls += 1;
         let id = id.unwrap_or_else(|| format!("call_{}", self.calls));
         self.stop = Some(StopReason::ToolUse);
+        let arguments = remote::arguments(&arguments.to_string());
         self.sink.send(Delta::ToolCall { id, name, arguments }).await
     }
 }

@@ -1,8 +1,8 @@
 //! A call whose tool, agent and arguments have been checked, and the processes that run for it.
 
-use ken_types::Error;
 use ken_types::fence::named;
 use ken_types::ops::tools::CallTool;
+use ken_types::{Error, json};
 use serde_json::Value;
 
 use crate::catalog::Listing;
@@ -80,7 +80,7 @@ pub(crate) fn failed(name: &str, how: &str, errors: &str) -> String {
         (message, _) => message.unwrap_or(errors).to_owned(),
     };
     // The message is redacted again, because JSON escapes may have hidden a secret in the raw text.
-    match ken_service::redacted(message).as_str() {
+    match json::visible_nul(ken_service::redacted(message)).as_str() {
         "" => format!("The tool {name} {how}."),
         message => format!("The tool {name} {how}: {message}"),
     }

@@ -153,7 +153,7 @@ async fn read(entry: &Entry, ended: &Ended, max: usize, outputs: &Outputs) -> Re
     let name = &entry.tool.spec.name;
     let written = written(entry, ended, &entry.ok_status, max)?;
     if entry.writes == OutputFormat::Text {
-        let output = outputs.show(&ken_service::redacted(written.to_owned())).await;
+        let output = outputs.show(&json::visible_nul(ken_service::redacted(written.to_owned()))).await;
         return Ok(ToolResult {
             content: vec![Block::text(output.text)],
             output: output.output,
@@ -163,10 +163,11 @@ async fn read(entry: &Entry, ended: &Ended, max: usize, outputs: &Outputs) -> Re
     if written.is_empty() {
         return Err(failed(name, "wrote nothing", &ended.errors));
     }
-    let value = json::parse(written.as_bytes(), MAX_DEPTH).map(ken_service::redacted_value).map_err(|error| {
-        let why = ken_service::redacted(error.message);
-        format!("The tool {name} did not write JSON: {why}")
-    })?;
+    let value =
+        json::parse_output(written.as_bytes(), MAX_DEPTH).map(ken_service::redacted_value).map_err(|error| {
+            let why = ken_service::redacted(error.message);
+            format!("The tool {name} did not write JSON: {why}")
+        })?;
     if let Some(schema) = &entry.output {
         schema
             .check("", &value)

@@ -120,6 +120,27 @@ fn errors_of_a_tool_are_reported() {
     );
 }
 
+/// The tool has done its work already, so its result is never lost.
+#[test]
+fn nul_in_a_result_or_an_error_is_visible() {
+    let folder = Folder::new();
+    folder
+        .tool("text", "printf '\\000a\\000'", json!({"writes": "text"}))
+        .tool("value", r#"printf '{"a\\u0000":["b\\u0000","\\\\u0000"]}'"#, json!({}))
+        .tool("shown", r#"printf '{"out":"b\\u0000"}'"#, json!({"shows": "/out"}))
+        .tool("failing", "printf 'no\\000' >&2; exit 3", json!({}))
+        .tool("saying", r#"printf '{"error":{"message":"no\\u0000"}}' >&2; exit 3"#, json!({}));
+    for (tool, status, expected) in [
+        ("text", 0, "␀a␀"),
+        ("value", 0, r#"{"a␀":["b␀","\\u0000"]}"#),
+        ("shown", 0, "b␀"),
+        ("failing", 1, "The tool failing ended with status 3: no␀"),
+        ("saying", 1, "The tool saying ended with status 3: no␀"),
+    ] {
+        assert_eq!(folder.call(tool, "{}"), (Some(status), expected.to_owned()), "{tool}");
+    }
+}
+
 /// A tool that is a program of ken writes its error as JSON, so the agent reads the message and the hint without the name of the
 /// program.
 #[test]

@@ -13,7 +13,7 @@ use ken_client::chat::{Prompt, Session, local};
 use ken_client::{Gateway, Method};
 use ken_types::ops::model::Down;
 use ken_types::uri::encode_segment;
-use ken_types::{Code, Error, json};
+use ken_types::{Code, Error};
 use serde_json::Value;
 
 use crate::find::Finder;
@@ -264,7 +264,7 @@ pub(crate) fn preflight(gateway: &Gateway, readiness: Option<&Readiness>) -> Vec
 
 pub(crate) fn readiness(gateway: &Gateway) -> Result<Readiness, Error> {
     let answer = gateway.send(&Method::GET, "/ready", &[], &[])?;
-    let body = json::parse(&answer.body, json::MAX_DEPTH)?;
+    let body = answer.json()?;
     let list = |field| body.get(field).and_then(Value::as_array).into_iter().flatten();
     Ok(Readiness {
         waiting: list("waiting").filter_map(Value::as_str).map(str::to_owned).collect(),

@@ -1,9 +1,9 @@
 //! The parts that a turn needs, and which of them are not ready.
 
 use ken_client::{Gateway, Method};
+use ken_types::Error;
 use ken_types::ops::kend::{PartState, PartStatus, system_stopping};
 use ken_types::places::Places;
-use ken_types::{Error, json};
 use serde_json::Value;
 
 use crate::gateway::{self, status, stays_down_error};
@@ -75,7 +75,7 @@ fn state(part: &PartStatus) -> String {
 /// Returns the parts that `/ready` of the gateway reports as not ready.
 fn not_ready(gateway: &Gateway) -> Option<Vec<String>> {
     let answer = gateway.send(&Method::GET, "/ready", &[], &[]).ok()?;
-    let body = json::parse(&answer.body, json::MAX_DEPTH).ok()?;
+    let body = answer.json().ok()?;
     let names = body.get("waiting")?.as_array()?.iter();
     Some(names.filter_map(Value::as_str).map(str::to_owned).collect())
 }

@@ -136,7 +136,7 @@ impl Subscription {
 /// Returns a batch as soon as the offset after its events is known. The offset is the id of the frame, or is in the
 /// control frame after it.
 fn read_frame(frame: &Frame, held: &mut Vec<Value>) -> Result<Option<Batch>, Error> {
-    let data = json::parse(frame.data.as_bytes(), json::MAX_DEPTH + 2)?;
+    let data = json::parse_own(frame.data.as_bytes())?;
     if frame.event != "control" {
         let Value::Array(events) = data else {
             return Err(Error::new(Code::Internal, "a data frame of the stream is not an array"));
@@ -214,5 +214,10 @@ mod tests {
     #[test]
     fn data_of_several_lines_is_one_text() {
         assert_eq!(batches("data:[1,\ndata: 2]\nid:x\n\n")[0].0, [1, 2]);
+    }
+
+    #[test]
+    fn a_stored_text_with_nul_is_read() {
+        assert_eq!(batches("data:[\"a\\u0000b\"]\nid:x\n\n")[0].0, ["a\0b"]);
     }
 }

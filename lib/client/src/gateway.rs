@@ -335,20 +335,20 @@ impl CompleteResponse {
     /// # Errors
     /// `invalid` if the body is not JSON.
     pub fn json(&self) -> Result<Value, Error> {
-        json::parse(&self.body, json::MAX_DEPTH + 2)
+        json::parse_own(&self.body)
     }
 
     /// Whether it refuses a prompt because no model is configured. Unlike other responses with the same status, this
     /// one is permanent.
     fn lacks_model(&self) -> bool {
-        let body = json::parse(&self.body, json::MAX_DEPTH).unwrap_or_default();
+        let body = self.json().unwrap_or_default();
         let mut names = ["/reason", "/error/type"].into_iter();
         names.any(|pointer| body.pointer(pointer).and_then(Value::as_str) == Some("model_not_configured"))
     }
 
     /// Returns the error of a response with a status of 400 and above, in either of the gateway's formats.
     pub fn refusal(&self) -> Error {
-        let body = json::parse(&self.body, json::MAX_DEPTH).unwrap_or_default();
+        let body = self.json().unwrap_or_default();
         let text = |pointers: [&str; 2]| {
             let mut found = pointers.into_iter().filter_map(|pointer| body.pointer(pointer));
             found.find_map(Value::as_str).map(str::to_owned)

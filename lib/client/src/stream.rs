@@ -42,7 +42,7 @@ impl Page {
         if self.body.is_empty() {
             return Ok(Vec::new());
         }
-        match json::parse(&self.body, json::MAX_DEPTH + 2)? {
+        match json::parse_own(&self.body)? {
             Value::Array(messages) => Ok(messages),
             _ => Err(Error::internal("a page of a stream is not an array")),
         }

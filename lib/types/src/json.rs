@@ -14,12 +14,40 @@ pub const MAX_DEPTH: usize = 64;
 
 /// Parses one document. Fails with `invalid`, naming line and column.
 pub fn parse(bytes: &[u8], max_depth: usize) -> Result<Value, Error> {
+    parse_with(Nul::Refuse, bytes, max_depth)
+}
+
+/// Like [`parse`], but shows NUL as [`visible_nul`] does. For the output of a program that has done its work already: if
+/// it were refused, its result would be lost.
+pub fn parse_output(bytes: &[u8], max_depth: usize) -> Result<Value, Error> {
+    parse_with(Nul::Show, bytes, max_depth)
+}
+
+/// Parses one document that a part of ken has written, such as an event. Texts of others stand in it, and what is stored
+/// already has to stay readable, so that NUL is accepted.
+pub fn parse_own(bytes: &[u8]) -> Result<Value, Error> {
+    serde_json::from_slice(bytes).map_err(malformed)
+}
+
+/// Replaces NUL by its picture U+2400, because ken accepts no text with NUL, and PostgreSQL stores none.
+pub fn visible_nul(text: String) -> String {
+    if text.contains('\0') { text.replace('\0', "\u{2400}") } else { text }
+}
+
+/// What becomes of NUL in texts and keys.
+#[derive(Clone, Copy)]
+enum Nul {
+    Refuse,
+    Show,
+}
+
+fn parse_with(nul: Nul, bytes: &[u8], max_depth: usize) -> Result<Value, Error> {
     let text = text(bytes)?;
     check_depth(text.as_bytes(), max_depth)?;
     let mut reader = serde_json::Deserializer::from_str(text);
     // check_depth has already limited the recursion. Its limit may be higher than serde_json's own limit of 128.
     reader.disable_recursion_limit();
-    let value = Strict.deserialize(&mut reader).map_err(malformed)?;
+    let value = Strict(nul).deserialize(&mut reader).map_err(malformed)?;
     reader.end().map_err(malformed)?;
     Ok(value)
 }
@@ -248,7 +276,17 @@ pub(crate) fn malformed(error: serde_json::Error) -> Error {
     Error::invalid("", format!("malformed JSON: {error}"))
 }
 
-struct Strict;
+struct Strict(Nul);
+
+impl Strict {
+    fn text<E: serde::de::Error>(&self, text: String, kind: &str) -> Result<String, E> {
+        match self.0 {
+            Nul::Refuse if text.contains('\0') => Err(E::custom(format!("{kind} holds a NUL character"))),
+            Nul::Refuse => Ok(text),
+            Nul::Show => Ok(visible_nul(text)),
+        }
+    }
+}
 
 impl<'de> DeserializeSeed<'de> for Strict {
     type Value = Value;
@@ -290,15 +328,12 @@ impl<'de> Visitor<'de> for Strict {
     }
 
     fn visit_string<E: serde::de::Error>(self, text: String) -> Result<Value, E> {
-        if text.contains('\0') {
-            return Err(E::custom("text holds a NUL character"));
-        }
-        Ok(Value::String(text))
+        self.text(text, "text").map(Value::String)
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Value, A::Error> {
         let mut list = Vec::new();
-        while let Some(item) = items.next_element_seed(Strict)? {
+        while let Some(item) = items.next_element_seed(Strict(self.0))? {
             list.push(item);
         }
         Ok(Value::Array(list))
@@ -307,13 +342,11 @@ impl<'de> Visitor<'de> for Strict {
     fn visit_map<A: MapAccess<'de>>(self, mut fields: A) -> Result<Value, A::Error> {
         let mut object = Map::new();
         while let Some(key) = fields.next_key::<String>()? {
-            if key.contains('\0') {
-                return Err(A::Error::custom("a key holds a NUL character"));
-            }
+            let key = self.text(key, "a key")?;
             if object.contains_key(&key) {
                 return Err(A::Error::custom(format!("duplicate key `{key}`")));
             }
-            let value = fields.next_value_seed(Strict)?;
+            let value = fields.next_value_seed(Strict(self.0))?;
             object.insert(key, value);
         }
         Ok(Value::Object(object))
@@ -335,6 +368,19 @@ mod tests {
         let deep = |n: usize| "[".repeat(n) + &"]".repeat(n);
         assert!(parse(deep(64).as_bytes(), 64).is_ok());
         assert!(parse(deep(65).as_bytes(), 64).is_err());
+    }
+
+    #[test]
+    fn nul_is_shown_in_an_output_and_stays_in_an_own_document() {
+        let text = br#"{"a\u0000":["b\u0000","\\u0000"]}"#;
+        assert_eq!(parse_output(text, 2).unwrap(), serde_json::json!({"a\u{2400}": ["b\u{2400}", "\\u0000"]}));
+        assert_eq!(parse_own(text).unwrap(), serde_json::json!({"a\0": ["b\0", "\\u0000"]}));
+        // A key may not take the place of another one.
+        for bad in [r#"{"a\u0000":1,"a\u2400":2}"#, r#"{"a":1,"a":2}"#, "[[[]]]", "1 2"] {
+            assert!(parse_output(bad.as_bytes(), 2).is_err(), "{bad}");
+        }
+        assert!(parse_own(b"1 2").is_err());
+        assert!(parse_own("[".repeat(1_000_000).as_bytes()).is_err(), "the depth is limited");
     }
 
     #[test]

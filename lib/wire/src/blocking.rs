@@ -86,7 +86,7 @@ enum Reply {
 impl Reply {
     /// Parses a line. Returns it if it is the reply to this request or concerns the whole connection.
     fn parse(line: &[u8], id: u64) -> Option<Reply> {
-        let Value::Object(mut reply) = json::parse(line, json::MAX_DEPTH + 2).ok()? else {
+        let Value::Object(mut reply) = json::parse_own(line).ok()? else {
             return None;
         };
         match reply.remove("id")? {
@@ -141,6 +141,9 @@ mod tests {
     fn items_then_the_reply() {
         let (reply, items) = call("{\"id\":1,\"item\":1}\n{\"id\":1,\"item\":2}\n{\"id\":1,\"ok\":[3]}\n");
         assert_eq!((reply.unwrap(), items), (json!([3]), vec![json!(1), json!(2)]));
+        // Texts that are stored already may have NUL.
+        let (reply, items) = call("{\"id\":1,\"item\":\"a\\u0000\"}\n{\"id\":1,\"ok\":\"b\\u0000\"}\n");
+        assert_eq!((reply.unwrap(), items), (json!("b\0"), vec![json!("a\0")]));
     }
 
     #[test]

@@ -45,12 +45,14 @@ pub(super) fn parse<T: DeserializeOwned>(data: &str) -> Result<T, Broken> {
 /// The number of bytes that an empty call or block counts against the limit of an answer, because it takes memory too.
 pub(super) const HELD_BYTES: usize = 256;
 
-/// Parses the arguments of a call. An empty text becomes an empty object. A text that is not JSON, repeats a key or is
-/// nested too deeply is kept as text: no tool is run with it, and the model is told why.
-pub(super) fn arguments(text: &str) -> Value {
+/// Parses the arguments of a call. An empty text becomes an empty object. A text that is not JSON, repeats a key, holds
+/// NUL or is nested too deeply is kept as text: no tool is run with it, and the model is told why. NUL is never replaced
+/// here, because the tool would then do something else.
+pub(crate) fn arguments(text: &str) -> Value {
     match text.trim() {
         "" => json!({}),
-        text => parse_strictly(text.as_bytes(), ARGUMENTS_DEPTH).unwrap_or_else(|_| Value::String(text.to_owned())),
+        text => parse_strictly(text.as_bytes(), ARGUMENTS_DEPTH)
+            .unwrap_or_else(|_| Value::String(text.replace('\0', "\\u0000"))),
     }
 }
 

@@ -13,6 +13,8 @@ mod thought;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use format::arguments;
+
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 

@@ -109,6 +109,14 @@ fn calls(deltas: &[Delta]) -> Vec<String> {
 }
 
 #[test]
+fn arguments_with_nul_stay_a_text_without_nul() {
+    for text in [r#"{"x":"a\u0000b"}"#, "{\"x\":\"a\0b\"}", r#"{"a\u0000":1}"#] {
+        let kept = super::arguments(text);
+        assert_eq!(kept, text.replace('\0', "\\u0000"));
+    }
+}
+
+#[test]
 fn chat_completions_are_read() {
     let (deltas, ended) = read(Stream::openai, &[openai_stream().as_bytes()]);
     assert_eq!(text(&deltas), "Grüße 🦀 👩‍👩‍👧 語 e\u{301}");

@@ -235,7 +235,7 @@ impl Bridge {
             return Err(Error::too_large(message));
         }
         let broken = |error: Error| Error::invalid("", format!("the server sent broken JSON: {}", error.message));
-        let messages = match json::parse(text, json::MAX_DEPTH).map_err(broken)? {
+        let messages = match json::parse_output(text, json::MAX_DEPTH).map_err(broken)? {
             Value::Array(messages) => messages,
             message => vec![message],
         };

@@ -189,7 +189,7 @@ impl Transport<RoleClient> for Lines {
 /// becomes an error with its id, so that its caller does not wait forever. Any other malformed message is ignored
 /// (`None`).
 fn message(line: &[u8]) -> Result<Option<RxJsonRpcMessage<RoleClient>>, String> {
-    let value = ken_types::json::parse(line, 64)
+    let value = ken_types::json::parse_output(line, 64)
         .map_err(|error| format!("it wrote broken JSON: {}", ken_service::redacted(error.message)))?;
     let value = ken_service::redacted_value(value);
     let id = match (value.get("method"), value.get("id")) {
@@ -216,6 +216,9 @@ mod tests {
         assert!(matches!(read(r#"{"jsonrpc":"2.0","id":1,"result":{"content":7}}"#), Ok(Some(_))));
         assert!(matches!(read(r#"{"jsonrpc":"2.0","id":1,"outcome":7}"#), Ok(Some(JsonRpcMessage::Error(_)))));
         assert!(matches!(read(r#"{"jsonrpc":"3.0","method":7}"#), Ok(None)));
+        // The call has been made, so its answer is not lost.
+        let text = r#"{"jsonrpc":"2.0","id":1,"result":{"content":[{"type":"text","text":"a\u0000b"}]}}"#;
+        assert!(matches!(read(text), Ok(Some(message)) if serde_json::to_string(&message).unwrap().contains("a␀b")));
         assert!(read(r#"{"jsonrpc": "#).unwrap_err().contains("broken JSON"));
     }
 }
