@@ -96,7 +96,7 @@ fn an_answer_is_printed_only_if_it_fits_its_schema() {
     let schema = json!({"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]});
     let schema = file(&system, "person.json", schema.to_string().as_bytes());
     let run = || system.ken(&["chat", "--schema", &schema, "Who?"]);
-    is(&run(), 0, "{\"age\":36,\"name\":\"Ada\"}\n");
+    is(&run(), 0, "{\"name\":\"Ada\",\"age\":36}\n");
     assert!(last_user_message(&provider).contains("\"required\""), "{}", last_user_message(&provider));
     // If the answer does not fit the schema, the model gets one request for a correction, in the same session.
     is(&run(), 0, "{\"name\":\"Bo\"}\n");
@@ -111,6 +111,26 @@ fn an_answer_is_printed_only_if_it_fits_its_schema() {
     let broken = file(&system, "broken.json", b"{\"type\": 7}");
     let printed = is(&system.ken(&["chat", "--schema", &broken, "Who?"]), 2, "");
     assert!(printed.contains("broken.json"), "{printed}");
+}
+
+/// A program that reads the answer gets the numbers of the model, and the value that was checked.
+#[test]
+fn an_answer_in_json_keeps_its_numbers() {
+    let exact = r#"{"price":0.10,"id":123456789012345678901,"b":[1E2],"a":"x  \u0000"}"#;
+    let spaced = "{ \"price\": 0.10,\n  \"id\": 123456789012345678901, \"b\": [ 1E2 ], \"a\": \"x  \\u0000\" }";
+    let twice = r#"{"price":"dear","price":1}"#;
+    let replies = [spaced, spaced, twice, exact];
+    let provider = Provider::start(replies.iter().map(|reply| chat_reply(&[*reply])).collect());
+    let system = system(&provider);
+    let schema = json!({"type": "object", "properties": {"price": {"type": "number"}, "id": {"type": "integer"}}});
+    let schema = file(&system, "price.json", schema.to_string().as_bytes());
+    let run = |more: &[&str]| system.ken(&[&["chat", "--schema", &schema, "How much?"], more].concat());
+    is(&run(&[]), 0, &format!("{exact}\n"));
+    let printed = run(&["--json"]);
+    let printed = String::from_utf8_lossy(&printed.stdout).into_owned();
+    assert!(printed.starts_with(&format!("{{\"answer\":{exact},\"model\":{{")), "{printed}");
+    is(&run(&[]), 0, &format!("{exact}\n"));
+    assert!(last_user_message(&provider).contains("duplicate key"), "{}", last_user_message(&provider));
 }
 
 /// After a crash of ken-agent, the next message on the stream repeats the text of the message that was cut off. It is

@@ -49,6 +49,7 @@ fn filters() {
     let system = System::start();
     text(&system);
     values(&system);
+    documents_of_others(&system);
     forms(&system);
     ends(&system);
     wrong(&system);
@@ -78,6 +79,35 @@ fn values(system: &System) {
     let error = refused(system, &["append", "numbers"], "5\n{oops\n6\n", 2, "invalid");
     assert!(error["message"].as_str().unwrap().starts_with("line 2: "), "{error}");
     assert_eq!(done(system, &["read", "--tail", "1", "numbers"], ""), "5\n", "what stood before it is there");
+}
+
+/// The gateway accepts any JSON. What it stores is printed as it is, but on one line.
+fn documents_of_others(system: &System) {
+    let entries = [
+        r#"{"n":1}"#,
+        r#"{"name":"a\u0000b"}"#,
+        r#"{"a":1,"a":2}"#,
+        "1e400",
+        r#""\ud800""#,
+        "18446744073709551616",
+        r#"{"z":1,"a":{"id":123456789012345678901}}"#,
+        "[1E2,0.10,-0]",
+        r#"{"a b":"x  \" y\\","c":[]}"#,
+    ];
+    done(system, &["create", "--json", "others"], "");
+    let append = |body: &str| {
+        let mut client = system.client();
+        let request = client.request("POST", "/streams/others").header("content-type", "application/json");
+        request.body(body).send().expect(204);
+    };
+    // An array that is a message stands in the array of an append.
+    entries[..8].iter().for_each(|entry| append(&format!("[{entry}]")));
+    append("[\r\n{ \"a b\" : \"x  \\\" y\\\\\" ,\n\t\"c\" : [ ] } ]");
+    let lines = |entries: &[&str]| entries.iter().map(|entry| format!("{entry}\n")).collect::<String>();
+    assert_eq!(done(system, &["read", "others"], ""), lines(&entries));
+    assert_eq!(done(system, &["read", "--tail", "2", "others"], ""), lines(&entries[7..]));
+    done(system, &["close", "others"], "");
+    assert_eq!(done(system, &["follow", "others"], ""), lines(&entries));
 }
 
 fn forms(system: &System) {

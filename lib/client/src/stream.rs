@@ -4,6 +4,7 @@
 use ken_types::uri::encode_query;
 use ken_types::{Error, json};
 use serde_json::Value;
+use serde_json::value::RawValue;
 
 use crate::gateway::{Gateway, Method};
 
@@ -46,6 +47,19 @@ impl Page {
             Value::Array(messages) => Ok(messages),
             _ => Err(Error::internal("a page of a stream is not an array")),
         }
+    }
+
+    /// Returns the entries of a JSON page as they are written. Any program may have appended them, and a parser that is
+    /// stricter than the gateway, or that rounds numbers, would not return what is stored.
+    ///
+    /// # Errors
+    /// `internal` if the page is not an array of JSON.
+    pub fn documents(&self) -> Result<Vec<&RawValue>, Error> {
+        if self.body.is_empty() {
+            return Ok(Vec::new());
+        }
+        let wrong = |error| Error::internal(format!("a page of a stream is not an array of JSON: {error}"));
+        serde_json::from_slice(&self.body).map_err(wrong)
     }
 }
 

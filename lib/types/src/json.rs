@@ -34,6 +34,21 @@ pub fn visible_nul(text: String) -> String {
     if text.contains('\0') { text.replace('\0', "\u{2400}") } else { text }
 }
 
+/// Removes the white space between the tokens of a document. Unlike a parsed value, the rest stays as it is written:
+/// large and precise numbers, escapes, and the order of keys.
+pub fn compact(document: &str) -> String {
+    let (mut compact, mut rest) = (String::with_capacity(document.len()), document);
+    while !rest.is_empty() {
+        let start = memchr::memchr(b'"', rest.as_bytes());
+        let (tokens, quoted) = rest.split_at_checked(start.unwrap_or(rest.len())).unwrap_or((rest, ""));
+        compact.extend(tokens.chars().filter(|c| !matches!(c, ' ' | '\t' | '\n' | '\r')));
+        let (string, behind) = quoted.split_at_checked(text_end(quoted.as_bytes(), 1)).unwrap_or((quoted, ""));
+        compact.push_str(string);
+        rest = behind;
+    }
+    compact
+}
+
 /// What becomes of NUL in texts and keys.
 #[derive(Clone, Copy)]
 enum Nul {
@@ -381,6 +396,22 @@ mod tests {
         }
         assert!(parse_own(b"1 2").is_err());
         assert!(parse_own("[".repeat(1_000_000).as_bytes()).is_err(), "the depth is limited");
+    }
+
+    #[test]
+    fn only_white_space_between_tokens_is_removed() {
+        for (document, expected) in [
+            (
+                "\r\n{ \"b\" :\t[1.50 ,\n 1E2,18446744073709551616] , \"a\" : \"x  \\\" : y\\\\\" }\n",
+                "{\"b\":[1.50,1E2,18446744073709551616],\"a\":\"x  \\\" : y\\\\\"}",
+            ),
+            ("\" é\u{2028}\u{a0}\"", "\" é\u{2028}\u{a0}\""),
+            (" null ", "null"),
+            (" \"open", "\"open"),
+            ("", ""),
+        ] {
+            assert_eq!(compact(document), expected);
+        }
     }
 
     #[test]

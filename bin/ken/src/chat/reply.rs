@@ -3,6 +3,7 @@
 use ken_client::chat::Accepted;
 use ken_client::{LiveText, message_text};
 use ken_types::Error;
+use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::Chat;
@@ -52,16 +53,27 @@ impl Reply {
     }
 
     /// Returns the JSON object of `--json` with this answer. The model and the usage are null for a slash command.
-    pub(super) fn record(&self, answer: Value) -> Value {
-        json!({
-            "answer": answer,
-            "model": self.model,
-            "usage": self.usage,
-            "sources": self.sources.as_ref().unwrap_or(&json!([])),
-            "sessionId": self.session,
-            "submissionId": self.submission,
-        })
+    pub(super) fn record<A: Serialize>(&self, answer: A) -> Record<'_, A> {
+        Record {
+            answer,
+            model: self.model.as_ref(),
+            session_id: self.session.as_deref(),
+            sources: self.sources.clone().unwrap_or_else(|| json!([])),
+            submission_id: self.submission.as_deref(),
+            usage: self.usage.as_ref(),
+        }
     }
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Record<'a, A> {
+    answer: A,
+    model: Option<&'a Value>,
+    session_id: Option<&'a str>,
+    sources: Value,
+    submission_id: Option<&'a str>,
+    usage: Option<&'a Value>,
 }
 
 pub(super) enum Presenter {
@@ -113,7 +125,7 @@ impl Presenter {
     /// Prints what the events have not shown: the whole reply, or that of a slash command.
     pub(super) fn finish(&self, reply: &Reply) -> Result<(), Error> {
         match self {
-            Presenter::AtEnd { as_json: true } => print_json(&reply.record(reply.text.clone().into())),
+            Presenter::AtEnd { as_json: true } => print_json(&reply.record(&reply.text)),
             Presenter::Live(_) | Presenter::Events if reply.submission.is_some() => Ok(()),
             _ => print_line(reply.text()),
         }

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use jsonschema::Validator;
 use ken_types::{Error, json};
-use serde_json::Value;
+use serde_json::value::RawValue;
 
 use crate::input::read_text;
 
@@ -36,13 +36,15 @@ impl Schema {
         )
     }
 
-    /// Returns the JSON value of an answer, or the reason why it does not fit. A code block around the value is
-    /// ignored.
-    pub(super) fn parse_answer(&self, answer: &str) -> Result<Value, String> {
-        let value: Value =
-            serde_json::from_str(without_code_block(answer)).map_err(|error| format!("it is not JSON: {error}"))?;
+    /// Returns the JSON of an answer on one line, or the reason why it does not fit. A code block around it is ignored.
+    /// Numbers stay as the model wrote them. Because the text is passed on, a key may not be repeated: another reader
+    /// could take the value that was not checked.
+    pub(super) fn parse_answer(&self, answer: &str) -> Result<Box<RawValue>, String> {
+        let text = without_code_block(answer);
+        let value = json::parse_output(text.as_bytes(), MAX_DEPTH)
+            .map_err(|error| format!("it is not JSON: {}", error.message))?;
         match self.validator.validate(&value) {
-            Ok(()) => Ok(value),
+            Ok(()) => RawValue::from_string(json::compact(text)).map_err(|error| format!("it is not JSON: {error}")),
             Err(error) => {
                 let at = error.instance_path().to_string();
                 let at = if at.is_empty() { "the value" } else { &at };

@@ -10,12 +10,12 @@ use std::time::{Duration, Instant};
 use clap::{Args, Subcommand};
 use ken_client::{Gateway, Method, Page, Reader};
 use ken_text::TerminalBytes;
-use ken_types::{Code, Error};
+use ken_types::{Code, Error, json};
 
 use crate::duration::duration;
 use crate::gateway;
 use crate::globals::Globals;
-use crate::output::{is_guarded, print_bytes, print_json, print_text};
+use crate::output::{is_guarded, print_bytes, print_line, print_text};
 use crate::progress::Progress;
 use name::Name;
 
@@ -238,7 +238,7 @@ fn print(gateway: Gateway, read: &Read, follow: bool) -> Result<(), Error> {
 /// Prints JSON with one value per line and anything else unchanged. On a terminal, control characters are replaced.
 fn show(page: &Page, read: &Read, shown: &mut TerminalBytes) -> Result<(), Error> {
     match (page.is_json, is_guarded()) {
-        (true, _) => page.messages()?.iter().try_for_each(print_json)?,
+        (true, _) => page.documents()?.iter().try_for_each(|entry| print_line(&json::compact(entry.get())))?,
         (false, true) => print_bytes(shown.push(&page.body).as_bytes())?,
         (false, false) => print_bytes(&page.body)?,
     }
