@@ -1,8 +1,8 @@
 //! Formats changes as a unified diff for the person who approves them.
 
-use std::borrow::Cow;
 use std::time::Duration;
 
+use ken_types::json;
 use similar::TextDiff;
 
 use crate::rel_path::RelPath;
@@ -73,19 +73,18 @@ fn one(place: &RelPath, before: Option<&Node>, after: Option<&Node>) -> String {
         Some(_) => format!("{side}/{place}"),
         None => "/dev/null".to_owned(),
     };
-    let diff = TextDiff::configure().timeout(SEARCH_TIMEOUT).diff_lines(&*old, &*new);
+    let diff = TextDiff::configure().timeout(SEARCH_TIMEOUT).diff_lines(old, new);
     let mut unified = diff.unified_diff();
     unified.context_radius(CONTEXT).header(&name("a", before), &name("b", after));
-    text + &unified.to_string()
+    // NUL is made visible last: a change from NUL to its picture is a change, too.
+    text + &json::visible_nul(unified.to_string())
 }
 
 fn mode(node: &Node) -> String {
     if node.version.link { "120000".to_owned() } else { format!("100{:03o}", node.version.mode & 0o777) }
 }
 
-/// Returns the content if it is text, with NUL made visible because JSON documents of ken hold none. A missing file
-/// counts as empty text.
-fn text_of(node: Option<&Node>) -> Option<Cow<'_, str>> {
-    let text = std::str::from_utf8(node.map_or(&[][..], |node| &node.bytes)).ok()?;
-    Some(if text.contains('\0') { text.replace('\0', "\u{2400}").into() } else { text.into() })
+/// Returns the content if it is text. A missing file counts as empty text.
+fn text_of(node: Option<&Node>) -> Option<&str> {
+    std::str::from_utf8(node.map_or(&[][..], |node| &node.bytes)).ok()
 }

@@ -37,6 +37,23 @@ fn a_change_asks_with_its_diff_and_changes_nothing() {
 }
 
 #[test]
+fn nul_and_its_picture_are_a_change() {
+    let home = Home::new();
+    home.put("repos/site/a", "one\na\0b\n");
+    let diff = |old: &str, new: &str| {
+        let call = json!({"path": "repos/site/a", "old": old, "new": new});
+        let diff = home.preview("edit", &call)["diff"].as_str().unwrap().to_owned();
+        diff.split_once("@@\n").map(|(_, hunk)| hunk.to_owned())
+    };
+    assert_eq!(diff("one", "two").as_deref(), Some("-one\n+two\n a␀b\n"));
+    let call = json!({"path": "repos/site/a", "content": "one\na␀b\n"});
+    let written = home.preview("write", &call);
+    assert!(written["diff"].as_str().unwrap().ends_with(" one\n-a␀b\n+a␀b\n"), "{written}");
+    // The picture is not what the file holds.
+    assert!(home.why_not("edit", &json!({"path": "repos/site/a", "old": "a␀b", "new": "c"})).contains("not"));
+}
+
+#[test]
 fn an_argument_that_differs_is_another_fingerprint() {
     let home = Home::new();
     home.put("repos/site/sub/x", "");
