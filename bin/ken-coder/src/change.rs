@@ -36,10 +36,6 @@ impl<'a> Plan<'a> {
         Plan { tree, files: BTreeMap::new() }
     }
 
-    pub(crate) fn tree(&self) -> &Tree {
-        self.tree
-    }
-
     /// Returns the file after the edits so far, or `None` if it does not exist then.
     pub(crate) fn file(&mut self, place: &RelPath) -> Result<Option<&Node>, Error> {
         Ok(self.entry(place)?.1.as_ref())

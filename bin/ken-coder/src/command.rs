@@ -14,6 +14,7 @@ use crate::change::record;
 use crate::confine::{Access, run_confined, with_tree};
 use crate::gate;
 use crate::git_guard::GitFolders;
+use crate::git_names::Names;
 use crate::git_state::Repositories;
 use crate::inputs::Inputs;
 use crate::journal::{GitChange, Journal, Record};
@@ -380,9 +381,10 @@ pub(crate) fn recorded<T>(
     let journal = run_confined(settings, Access::Write, || locked(settings))?;
     let mut repositories = Repositories::read(settings, scope)?;
     repositories.keep(settings, &journal)?;
+    with_tree(settings, Access::Write, check)?;
+    let guard = GitFolders::read(settings, scope)?;
     let open = with_tree(settings, Access::Write, |tree| {
-        check(tree)?;
-        begin(settings, tree, journal, command, (cwd, scope), &repositories)
+        begin(settings, tree, (journal, guard), command, (cwd, scope), &repositories)
     })?;
     let not_undone = std::mem::take(&mut repositories.unreadable);
     let done = work(&open);
@@ -396,6 +398,7 @@ pub(crate) fn recorded<T>(
         record.unsaved = found.unsaved.clone();
         record.patterns.clear();
         record.guarded.clear();
+        record.names = Names::default();
         let is_empty = record.files.is_empty() && record.git.is_empty() && record.unsaved.is_empty();
         if is_empty && record.folders.is_empty() {
             journal.forget(&record);
@@ -410,7 +413,7 @@ pub(crate) fn recorded<T>(
 }
 
 /// Takes the lock of the journal, and completes what was interrupted.
-fn locked(settings: &Settings) -> Result<Journal, Error> {
+pub(crate) fn locked(settings: &Settings) -> Result<Journal, Error> {
     let journal = Journal::lock(&settings.state)?;
     recover(settings, &Tree::open(settings)?, &journal)?;
     Ok(journal)
@@ -419,14 +422,13 @@ fn locked(settings: &Settings) -> Result<Journal, Error> {
 fn begin(
     settings: &Settings,
     tree: &Tree,
-    journal: Journal,
+    (journal, guard): (Journal, GitFolders),
     command: &str,
     (cwd, scope): (&RelPath, &[RelPath]),
     repositories: &Repositories,
 ) -> Result<Open, Error> {
     let mut granted = Granted::open(tree, cwd, scope)?;
     let snapshot = Snapshot::take(settings, tree, &journal, scope, &repositories.tracked)?;
-    let guard = GitFolders::find(settings, tree, scope);
     granted.protect(scope, guard.named());
     let mut record = record(settings, command)?;
     record.files = snapshot.entries();
@@ -435,6 +437,7 @@ fn begin(
     record.patterns = snapshot.patterns();
     record.git = repositories.states.iter().map(|state| GitChange { before: state.clone(), after: None }).collect();
     record.guarded = guard.keep(tree, &journal)?;
+    record.names = guard.names();
     journal.begin(&record)?;
     Ok(Open { journal, granted, snapshot, record, guard })
 }

@@ -1,24 +1,26 @@
 //! `ken-coder write`, `edit`, `patch` and `apply`: changes of files that are made completely or not at all.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use ken_tool::{Answer, Error};
+use ken_types::config::WorkspacePolicy;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::approved;
 use crate::call::Operation;
 use crate::change::{MAX_FILES, Plan, action, commit, record};
-use crate::confine::{Access, with_tree};
+use crate::command::locked;
+use crate::confine::{Access, run_confined, with_tree};
 use crate::gate;
-use crate::journal::{Journal, Record};
+use crate::git_guard::GitFolders;
+use crate::journal::Record;
 use crate::patch;
-use crate::policy::Permit;
+use crate::policy::{Approval, Permit, of_files};
 use crate::preview::Preview;
 use crate::rel_path::RelPath;
 use crate::settings::Settings;
-use crate::snapshot::recover;
 use crate::tree::Tree;
 use crate::unseen;
 
@@ -76,20 +78,21 @@ impl<E: Edits> Operation for E {
     type Answer = ChangeResult;
 
     fn preview(&self, settings: &Settings) -> Result<Preview, Error> {
+        let guard = guard(settings, self)?;
         with_tree(settings, Access::Read, |tree| {
             let mut plan = Plan::new(tree);
             self.plan(&mut plan)?;
-            Ok(Preview::of_plan(settings, &plan))
+            Ok(Preview::of_plan(settings, &plan, &guard))
         })
     }
 
     fn run(&self, settings: &Settings) -> Result<ChangeResult, Error> {
+        let journal = run_confined(settings, Access::Write, || locked(settings))?;
+        let guard = guard(settings, self)?;
         with_tree(settings, Access::Write, |tree| {
-            let journal = Journal::lock(&settings.state)?;
-            recover(settings, tree, &journal)?;
             let mut plan = Plan::new(tree);
             self.plan(&mut plan)?;
-            let permit = gate::pass(settings, &Preview::without_diff(settings, &plan))?;
+            let permit = gate::pass(settings, &Preview::without_diff(settings, &plan, &guard))?;
             let record = Record { files: plan.entries(), ..record(settings, Self::COMMAND)? };
             if record.files.is_empty() {
                 return Ok(record.into());
@@ -100,6 +103,25 @@ impl<E: Edits> Operation for E {
             commit(tree, &journal, record, &|place, _| plan.content(place)).map(ChangeResult::from)
         })
     }
+}
+
+/// Returns what git executes in the projects whose files are changed, if a rule lets them be edited: git has to be asked before the
+/// work on the files, in which no program can be started.
+fn guard(settings: &Settings, edits: &impl Edits) -> Result<GitFolders, Error> {
+    let has_rule = settings.workspace.rules.iter().any(|rule| rule.policy == WorkspacePolicy::AutoEdit);
+    if !has_rule {
+        return Ok(GitFolders::default());
+    }
+    let places: Vec<RelPath> = with_tree(settings, Access::Read, |tree| {
+        let mut plan = Plan::new(tree);
+        edits.plan(&mut plan)?;
+        Ok(plan.pairs().map(|(place, ..)| place.clone()).collect())
+    })?;
+    if of_files(&settings.workspace, places.iter()).approval != Approval::None {
+        return Ok(GitFolders::default());
+    }
+    let projects: BTreeSet<RelPath> = places.iter().filter_map(|place| settings.layout.project(place)).collect();
+    GitFolders::read(settings, &projects.into_iter().collect::<Vec<_>>())
 }
 
 /// Fails if a file has changed since the caller read it.

@@ -9,12 +9,15 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use ken_tool::Error;
+use ken_tool::{Code, Error};
 use rustix::fs::FileType;
 
+use crate::confine::{Access, with_tree};
+use crate::git_names::Names;
 use crate::journal::{Entry, Journal};
+use crate::programs::GitPrograms;
 use crate::rel_path::RelPath;
-use crate::repository::{MAX_CONFIG, pointer, values_of_text};
+use crate::repository::{MAX_CONFIG, config_values, pointer, values_of_text};
 use crate::settings::Settings;
 use crate::tree::{Links, Tree, Version};
 use crate::walk::place_of;
@@ -59,14 +62,37 @@ const KEPT: [&str; 22] = [
 #[derive(Debug, Default)]
 pub(crate) struct GitFolders {
     folders: BTreeSet<RelPath>,
-    /// Also what `core.hooksPath` and `include.path` name in the tree, and `.git` where it is a file.
+    /// What has the name `.git`: a folder, a file or a link.
+    git_places: BTreeSet<RelPath>,
+    /// Also what the configurations name in the tree, and `.git` where it is a file.
     files: BTreeSet<RelPath>,
-    named: BTreeSet<RelPath>,
+    names: Names,
+    /// What the configurations name in the tree, each with whether all of a folder counts.
+    named: BTreeMap<RelPath, bool>,
     /// Folders that cannot be read, and those that no call can name, each with whether it holds a repository.
     hidden: BTreeSet<(PathBuf, bool)>,
 }
 
 impl GitFolders {
+    /// Finds them, and asks git what their configurations name.
+    pub(crate) fn read(settings: &Settings, scope: &[RelPath]) -> Result<GitFolders, Error> {
+        let mut found = with_tree(settings, Access::Read, |tree| Ok(GitFolders::find(settings, tree, scope)))?;
+        if scope.is_empty() || GitPrograms::find(settings).is_err() {
+            return Ok(found);
+        }
+        found.names =
+            Names::read(settings, &found, &|text| match config_values(settings, &RelPath::default(), text) {
+                // What git cannot read names nothing, and the git of a person fails there too.
+                Err(error) if error.code == Code::Conflict => Ok(String::new()),
+                listed => listed,
+            })?;
+        let named = found.names.places(settings, true);
+        with_tree(settings, Access::Read, |tree| {
+            found.add_named(settings, tree, scope, named);
+            Ok(found)
+        })
+    }
+
     /// Finds them. The names alone decide, because a command can leave a repository for the next one to complete.
     pub(crate) fn find(settings: &Settings, tree: &Tree, scope: &[RelPath]) -> GitFolders {
         let mut found = GitFolders::default();
@@ -81,11 +107,14 @@ impl GitFolders {
             }
             for (name, is_folder) in names {
                 let place = folder.join(&name);
+                if named_git(&place) {
+                    found.git_places.insert(place.clone());
+                }
                 if RelPath::parse(place.as_str()).is_err() || is_folder && !has_room(&place) {
                     found.hidden.extend(is_folder.then(|| seen(path.join(&name))));
                 } else if is_folder {
                     open.push(place);
-                } else if name.eq_ignore_ascii_case(".git") {
+                } else if named_git(&place) {
                     found.folders.extend(pointer(settings, tree, &place).ok().flatten());
                     found.files.insert(place);
                 } else if name == "commondir" {
@@ -97,34 +126,57 @@ impl GitFolders {
             }
         }
         for folder in found.folders.clone() {
-            found.add_files(settings, tree, &folder);
+            let names = FILES.iter().chain(&FOLDERS).filter_map(|name| RelPath::parse(name).ok());
+            found.add_files(settings, tree, scope, names.map(|name| folder.joined(&name)).collect());
         }
-        found.files.retain(|place| scope.iter().any(|folder| place.is_in(folder)));
         found
     }
 
-    fn add_files(&mut self, settings: &Settings, tree: &Tree, folder: &RelPath) {
-        let names = FILES.iter().filter_map(|name| RelPath::parse(name).ok());
-        let mut open: Vec<RelPath> = names.map(|name| folder.joined(&name)).collect();
-        open.extend(FOLDERS.map(|name| folder.join(name)));
-        let named = executed_by_git(settings, tree, folder);
-        self.named.extend(named.iter().cloned());
-        open.extend(named);
+    fn add_named(&mut self, settings: &Settings, tree: &Tree, scope: &[RelPath], named: BTreeMap<RelPath, bool>) {
+        let is_held = |(place, all): &(&RelPath, &bool)| {
+            **all || tree.kind(place).is_some_and(|kind| kind != FileType::Directory)
+        };
+        let held = named.iter().filter(is_held).map(|(place, _)| place.clone()).collect();
+        self.add_files(settings, tree, scope, held);
+        self.named.extend(named);
+    }
+
+    fn add_files(&mut self, settings: &Settings, tree: &Tree, scope: &[RelPath], mut open: Vec<RelPath>) {
         while let Some(place) = open.pop() {
             let kind = tree.kind(&place);
             if kind == Some(FileType::Directory) {
                 let names = entries(&settings.root.join(place.as_str()), &mut BTreeSet::new());
                 open.extend(names.keys().map(|name| place.join(name)));
-            } else if kind.is_some() && RelPath::parse(place.as_str()).is_ok() {
+            } else if kind.is_some()
+                && RelPath::parse(place.as_str()).is_ok()
+                && scope.iter().any(|folder| place.is_in(folder))
+            {
                 // A record with another name could not be read. Git runs no file with such a name.
                 self.files.insert(place);
             }
         }
     }
 
-    /// Returns what `core.hooksPath` and `include.path` name in the tree.
+    pub(crate) fn folders(&self) -> impl Iterator<Item = &RelPath> {
+        self.folders.iter()
+    }
+
+    pub(crate) fn git_places(&self) -> impl Iterator<Item = &RelPath> {
+        self.git_places.iter()
+    }
+
+    pub(crate) fn names(&self) -> Names {
+        self.names.clone()
+    }
+
+    /// Returns the files that the configurations name in the tree, and the folders of which all counts.
     pub(crate) fn named(&self) -> impl Iterator<Item = &RelPath> {
-        self.named.iter()
+        self.named.iter().filter(|(place, all)| **all || self.files.contains(*place)).map(|(place, _)| place)
+    }
+
+    /// Whether git executes or includes a file of the tree, because a configuration says so.
+    pub(crate) fn executes(&self, place: &RelPath) -> bool {
+        self.named.iter().any(|(named, all)| place == named || *all && place.is_in(named))
     }
 
     /// Stores the files in the journal, and returns them for the record of the command.
@@ -182,7 +234,11 @@ impl GitFolders {
         (scope, kept): (&[RelPath], &[Entry]),
         parsed: &BTreeMap<Vec<u8>, String>,
     ) -> Vec<RelPath> {
-        let now = GitFolders::find(settings, tree, scope);
+        let mut now = GitFolders::find(settings, tree, scope);
+        // The configurations are going to be as they were. Their relative paths also count in the work trees that are new.
+        let mut named = self.names.clone().with_folders(settings, &now).places(settings, false);
+        named.extend(self.named.clone());
+        now.add_named(settings, tree, scope, named);
         let before: BTreeMap<&RelPath, &Version> =
             kept.iter().filter_map(|entry| Some((&entry.path, entry.before.as_ref()?))).collect();
         let is_new =
@@ -192,8 +248,12 @@ impl GitFolders {
         for place in all {
             let version = before.get(place).copied();
             let current = tree.read(place, Links::Refuse, MAX_FILE_BYTES).ok().flatten().map(|node| node.version);
-            // `.git` as a file may be made: what it leads to is a repository, and treated as one.
-            if current.as_ref() == version || (version.is_none() && (is_new(place) || named_git(place))) {
+            // `.git` as a file may be made: what it leads to is a repository, and treated as one. A hook that is checked out in a further work tree is the one that was there before.
+            let is_copy = || {
+                let mut named = before.iter().filter(|(path, _)| path.name() == place.name() && self.executes(path));
+                now.executes(place) && named.any(|(_, version)| current.as_ref() == Some(*version))
+            };
+            if current.as_ref() == version || version.is_none() && (is_new(place) || named_git(place) || is_copy()) {
                 continue;
             }
             put(tree, journal, place, version);
@@ -208,7 +268,7 @@ impl GitFolders {
     }
 
     /// For a command that was interrupted: what it had found is known from its record.
-    pub(crate) fn of_record(kept: &[Entry]) -> GitFolders {
+    pub(crate) fn of_record(kept: &[Entry], names: Names) -> GitFolders {
         let folders = kept.iter().filter_map(|entry| {
             let (folder, name) = entry.path.split()?;
             (name == "config").then_some(folder)
@@ -216,6 +276,7 @@ impl GitFolders {
         GitFolders {
             folders: folders.collect(),
             files: kept.iter().map(|entry| entry.path.clone()).collect(),
+            names,
             ..GitFolders::default()
         }
     }
@@ -265,35 +326,6 @@ fn holds_git(folder: &Path) -> bool {
         }
     }
     false
-}
-
-/// Returns the files and folders of the tree that the configuration of a repository makes git execute or include. Git itself
-/// would read the configuration more exactly. Here, a place too many does no harm.
-pub(crate) fn executed_by_git(settings: &Settings, tree: &Tree, folder: &RelPath) -> Vec<RelPath> {
-    let around = folder.around();
-    let mut found = Vec::new();
-    for name in ["config", "config.worktree"] {
-        let node = tree.read(&folder.join(name), Links::Refuse, MAX_CONFIG).ok().flatten();
-        let text = node.map(|node| String::from_utf8_lossy(&node.bytes).into_owned()).unwrap_or_default();
-        for (key, value) in text.lines().filter_map(|line| line.split_once('=')) {
-            let key = key.rsplit(']').next().unwrap_or_default().trim().to_ascii_lowercase();
-            let value = value.trim().trim_matches('"');
-            let from = match key.as_str() {
-                "hookspath" => &around,
-                "path" => folder,
-                _ => continue,
-            };
-            found.extend(from.led(&settings.root, value).filter(|place| settings.layout.project(place).is_some()));
-        }
-    }
-    found
-}
-
-/// Whether git executes or includes a file of the tree, because the configuration of its repository says so.
-pub(crate) fn is_executed_by_git(settings: &Settings, tree: &Tree, place: &RelPath) -> bool {
-    let git = settings.layout.project(place).unwrap_or_default().join(".git");
-    let folder = pointer(settings, tree, &git).ok().flatten().unwrap_or(git);
-    executed_by_git(settings, tree, &folder).iter().any(|named| place.is_in(named))
 }
 
 /// Puts a file back as it was, or removes it. What cannot be replaced, such as a folder in its place, is put aside.
@@ -354,7 +386,7 @@ fn has_only_samples(tree: &Tree, hooks: &RelPath) -> bool {
     names.is_ok_and(|names| names.iter().all(|name| name.ends_with(".sample")))
 }
 
-fn is_kept((key, value): &(String, String)) -> bool {
+pub(crate) fn is_kept((key, value): &(String, String)) -> bool {
     let name = match (key.split_once('.'), key.rsplit_once('.')) {
         (Some((section, rest)), Some((_, name))) if rest.contains('.') => format!("{section}.*.{name}"),
         _ => key.clone(),
@@ -427,8 +459,14 @@ mod tests {
             }
         }
 
-        fn find(&self, scope: &[RelPath]) -> GitFolders {
-            GitFolders::find(&self.settings, &self.tree, scope)
+        /// `values` are the settings in each configuration that is not empty.
+        fn find(&self, scope: &[RelPath], values: &str) -> GitFolders {
+            let mut found = GitFolders::find(&self.settings, &self.tree, scope);
+            let list = |text: &[u8]| Ok(if text.is_empty() { String::new() } else { values.replace(' ', "\n") });
+            found.names = Names::read(&self.settings, &found, &list).unwrap();
+            let named = found.names.places(&self.settings, true);
+            found.add_named(&self.settings, &self.tree, scope, named);
+            found
         }
     }
 
@@ -442,10 +480,8 @@ mod tests {
     fn repositories_are_found_by_the_names_of_their_files_and_by_what_leads_to_them() {
         let world = World::new();
         world.repository("repos/a/.git", &WHOLE);
-        world.write(
-            "repos/a/.git/config",
-            "[core]\n\thooksPath = tools/hooks\n[include]\n\tpath = \"../inc\"\n\tother = ../no\n\tpath = ../../../outside/config",
-        );
+        world.write("repos/a/.git/config", "it is the one that is not empty");
+        let values = "core.hookspath tools/hooks\0include.path ../inc\0blame.ignorerevsfile src/no\0include.path ../../../outside/x\0";
         for file in ["hooks/pre-commit", "info/attributes", "objects/info/alternates", "logs/HEAD"] {
             world.write(&format!("repos/a/.git/{file}"), "");
         }
@@ -465,7 +501,7 @@ mod tests {
         world.write("repos/out/commondir", "../../outside");
         world.write("outside/config", "");
         world.write("repos/case/.GIT/config", "");
-        let found = world.find(&[place("repos")]);
+        let found = world.find(&[place("repos")], values);
         let folders = ["a/.git", "a/.git/modules/sub", "bare", "tree", "far", "up", "out", "case/.GIT"]
             .map(|name| format!("repos/{name}"));
         assert_eq!(found.folders, places(&folders.each_ref().map(String::as_str)));
@@ -487,19 +523,18 @@ mod tests {
         ]
         .map(|name| format!("repos/{name}"));
         assert_eq!(found.files, places(&files.each_ref().map(String::as_str)));
-        assert_eq!(found.named, places(&["repos/a/tools/hooks", "repos/a/inc"]));
         for (name, is) in
             [("tools/hooks/x", true), ("tools/hooks", true), ("inc", true), ("no", false), ("tools", false)]
         {
-            let name = place(&format!("repos/a/{name}"));
-            assert_eq!(is_executed_by_git(&world.settings, &world.tree, &name), is, "{name}");
+            assert_eq!(found.executes(&place(&format!("repos/a/{name}"))), is, "{name}");
         }
         // Only what lies in a folder that the command can write to is found.
-        let found = world.find(&[place("repos/tree"), place("repos/bare")]);
+        let found = world.find(&[place("repos/tree"), place("repos/bare")], values);
         assert_eq!(found.files, places(&["repos/tree/commondir", "repos/bare/config"]));
         assert_eq!(found.folders, places(&["repos/tree", "repos/bare"]));
-        let found = world.find(&[place("repos/a/.git"), place("repos/bare")]);
-        assert!(found.named.len() == 2 && !found.files.contains(&place("repos/a/inc")), "{:?}", found.files);
+        let found = world.find(&[place("repos/a/.git"), place("repos/bare")], values);
+        let inc = place("repos/a/inc");
+        assert!(found.executes(&inc) && !found.files.contains(&inc), "{:?}", found.files);
     }
 
     /// What a command has changed is put back, what it has added is put aside, and a repository that it has made keeps what can
@@ -513,7 +548,7 @@ mod tests {
             world.write(&format!("repos/a/.git/{file}"), file);
         }
         world.write("repos/a/sub/.git", "gitdir: ../.git/modules/sub");
-        let before = world.find(&scope);
+        let before = world.find(&scope, "");
         let kept = before.keep(&world.tree, &world.journal).unwrap();
         assert_eq!(kept.len(), 6);
         world.write("repos/a/.git/config", "evil");
@@ -576,7 +611,7 @@ mod tests {
         let scope = [place("projects"), place("repos")];
         let odd = |name: &[u8]| world.root.path().join("repos").join(OsStr::from_bytes(name));
         fs::create_dir_all(odd(b"old\xff").join("deep/.git")).unwrap();
-        let before = world.find(&scope);
+        let before = world.find(&scope, "");
         fs::create_dir_all(odd(b"one\xff").join("deep/.GIT")).unwrap();
         fs::create_dir_all(odd(b"two\xff").join("commondir")).unwrap();
         fs::create_dir_all(odd(b"none\xff").join("deep/git")).unwrap();
@@ -615,7 +650,7 @@ mod tests {
             world.repository(path, &WHOLE);
             world.write(&format!("{path}/hooks/reference-transaction"), "x");
         }
-        let found = world.find(&[place("repos")]);
+        let found = world.find(&[place("repos")], "");
         for (path, is) in [(&fits, true), (&long, false)] {
             assert_eq!(found.folders.contains(&place(path)), is, "{}", path.len());
             assert_eq!(found.hidden.contains(&(world.root.path().join(path), true)), !is, "{}", path.len());
@@ -628,7 +663,7 @@ mod tests {
     fn of_an_interrupted_command_the_record_is_known() {
         let kept = ["repos/a/.git/config", "repos/a/.git/hooks/config.x", "repos/b/config"]
             .map(|path| entry(path, Some("x"), None));
-        let known = GitFolders::of_record(&kept);
+        let known = GitFolders::of_record(&kept, Names::default());
         assert_eq!(known.folders, places(&["repos/a/.git", "repos/b"]));
         assert_eq!(known.files.len(), 3);
     }

@@ -109,15 +109,17 @@ impl Inputs {
     }
 }
 
+/// Returns what a word of a command line, or a text for a shell, could name: its parts, and at last the whole.
+pub(crate) fn pieces(word: &str) -> Vec<&str> {
+    let parts = word.split(|letter: char| letter.is_whitespace() || SEPARATORS.contains(&letter));
+    // An option can have its value attached: `-fMakefile`.
+    let parts = parts.flat_map(|part| [Some(part), part.strip_prefix('-').and_then(|rest| rest.get(1..))]);
+    parts.flatten().chain([word]).collect()
+}
+
 /// Returns the places of the workspace that the words of a command line could name.
 fn named(settings: &Settings, cwd: &RelPath, argv: &[String]) -> BTreeSet<RelPath> {
-    let pieces = |word: &'_ str| {
-        let parts = word.split(|letter: char| letter.is_whitespace() || SEPARATORS.contains(&letter));
-        // An option can have its value attached: `-fMakefile`.
-        let parts = parts.flat_map(|part| [Some(part), part.strip_prefix('-').and_then(|rest| rest.get(1..))]);
-        parts.flatten().chain([word]).map(str::to_owned).collect::<Vec<_>>()
-    };
-    let words: BTreeSet<String> = argv.iter().flat_map(|word| pieces(word)).collect();
+    let words: BTreeSet<&str> = argv.iter().flat_map(|word| pieces(word)).collect();
     words.iter().filter(|word| !word.is_empty()).filter_map(|word| cwd.led(&settings.root, word)).collect()
 }
 

@@ -21,6 +21,7 @@ use ken_types::Error;
 use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
 
+use crate::git_names::Names;
 use crate::rel_path::{Layout, RelPath};
 use crate::tree::{Node, Tree, Version, digest};
 
@@ -67,6 +68,9 @@ pub(crate) struct Record {
     /// The files that git takes programs from, as they were when a command began. Only while the command runs.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) guarded: Vec<Entry>,
+    /// What the configurations of git named then.
+    #[serde(default, skip_serializing_if = "Names::is_empty")]
+    pub(crate) names: Names,
     /// The repositories whose refs, `HEAD` or index it has changed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) git: Vec<GitChange>,

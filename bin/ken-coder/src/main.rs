@@ -20,6 +20,7 @@ mod files;
 mod gate;
 mod git;
 mod git_guard;
+mod git_names;
 mod git_state;
 mod inputs;
 mod journal;

@@ -10,7 +10,7 @@ use serde_json::Value;
 use crate::approved;
 use crate::change::Plan;
 use crate::diff::Diff;
-use crate::git_guard::is_executed_by_git;
+use crate::git_guard::GitFolders;
 use crate::inputs::is_executed_by_tools;
 use crate::policy::{Approval, Requirement, of_files, with_approval, without_approval};
 use crate::rel_path::RelPath;
@@ -114,17 +114,17 @@ impl Preview {
         }
     }
 
-    /// Returns the preview of a change of files, with its diff.
-    pub(crate) fn of_plan(settings: &Settings, plan: &Plan<'_>) -> Preview {
+    /// Returns the preview of a change of files, with its diff. `guard` has the repositories of the projects that need no approval.
+    pub(crate) fn of_plan(settings: &Settings, plan: &Plan<'_>, guard: &GitFolders) -> Preview {
         let mut diff = Diff::default();
         for (place, before, after) in plan.pairs() {
             diff.add(place, before, after);
         }
-        Preview { diff: Some(diff.finish()), ..Preview::without_diff(settings, plan) }
+        Preview { diff: Some(diff.finish()), ..Preview::without_diff(settings, plan, guard) }
     }
 
     /// Returns the same without the diff, which the fingerprint does not need: it covers the digests of the files.
-    pub(crate) fn without_diff(settings: &Settings, plan: &Plan<'_>) -> Preview {
+    pub(crate) fn without_diff(settings: &Settings, plan: &Plan<'_>, guard: &GitFolders) -> Preview {
         let (mut files, mut places, mut removed) = (Vec::new(), Vec::new(), 0);
         for (place, before, after) in plan.pairs() {
             removed += usize::from(after.is_none());
@@ -133,8 +133,7 @@ impl Preview {
             places.push(place);
         }
         let mut verdict = of_files(&settings.workspace, places.iter().copied());
-        let runs_in_git = |place: &&RelPath| is_executed_by_git(settings, plan.tree(), place);
-        if verdict.approval == Approval::None && places.iter().any(runs_in_git) {
+        if verdict.approval == Approval::None && places.iter().any(|place| guard.executes(place)) {
             verdict = with_approval("a file is changed that git executes or includes");
         }
         if verdict.approval == Approval::Ask && approved::covers(settings, &plan.entries()) {

@@ -10,6 +10,7 @@ use crate::call::Operation;
 use crate::confine::{Access, with_tree};
 use crate::edits::{OneEdit, plan_of};
 use crate::gate;
+use crate::git_guard::GitFolders;
 use crate::journal::Journal;
 use crate::preview::Preview;
 use crate::rel_path::RelPath;
@@ -72,7 +73,7 @@ impl Operation for Propose {
     fn preview(&self, settings: &Settings) -> Result<Preview, Error> {
         self.check(settings)?;
         with_tree(settings, Access::Read, |tree| {
-            Ok(self.proposal(Preview::of_plan(settings, &plan_of(tree, &self.edits)?)))
+            Ok(self.proposal(Preview::of_plan(settings, &plan_of(tree, &self.edits)?, &GitFolders::default())))
         })
     }
 
@@ -81,7 +82,7 @@ impl Operation for Propose {
         with_tree(settings, Access::Write, |tree| {
             let journal = Journal::lock(&settings.state)?;
             let plan = plan_of(tree, &self.edits)?;
-            gate::pass(settings, &self.proposal(Preview::without_diff(settings, &plan)))?;
+            gate::pass(settings, &self.proposal(Preview::without_diff(settings, &plan, &GitFolders::default())))?;
             let edits = plan.entries();
             let paths: Vec<RelPath> = edits.iter().map(|edit| edit.path.clone()).collect();
             approved::keep(settings, &journal, edits)?;

@@ -421,7 +421,7 @@ pub(crate) fn recover(settings: &Settings, tree: &Tree, journal: &Journal) -> Re
             continue;
         }
         let guarded = std::mem::take(&mut record.guarded);
-        let guard = GitFolders::of_record(&guarded);
+        let guard = GitFolders::of_record(&guarded, std::mem::take(&mut record.names));
         guard.uncover(settings, tree, &record.scope);
         // Git cannot be asked here what the settings of a new repository are, so none of them is kept.
         guard.put_back(settings, tree, journal, (&record.scope, &guarded), &BTreeMap::new());

@@ -637,4 +637,15 @@ fn what_git_executes_is_never_edited_without_a_person() {
     assert_eq!(approval("repos/site/husky/pre-commit"), "ask");
     assert_eq!(approval("repos/site/more"), "ask");
     assert_eq!(approval("repos/site/b"), "none");
+    // In a further work tree and in a repository below, too, and what a setting names as a program.
+    home.git(&["worktree", "add", "-q", "tree"]);
+    home.git(&["init", "-q", "sub"]);
+    home.git(&["-C", "sub", "config", "core.hooksPath", "hooks"]);
+    home.git(&["config", "filter.x.clean", "sh ./tools/clean %f"]);
+    for path in ["tree/husky/pre-commit", "sub/hooks/pre-commit", "tools/clean"] {
+        assert_eq!(approval(&format!("repos/site/{path}")), "ask", "{path}");
+    }
+    for path in ["tree/b", "sub/husky/pre-commit", "hooks/pre-commit", "tools/other"] {
+        assert_eq!(approval(&format!("repos/site/{path}")), "none", "{path}");
+    }
 }

@@ -43,7 +43,7 @@ const FOLDERS: [&str; 7] = [".", "sub", "nested", "bare", "tree", "part", "via"]
 /// Each is what a person has done before, and what commands do then, one after the other. `$E` is the program.
 type Attempt = (&'static str, &'static [&'static str]);
 
-const ATTEMPTS: [Attempt; 58] = [
+const ATTEMPTS: [Attempt; 75] = [
     // The configuration.
     ("", &["git config core.fsmonitor $E"]),
     ("", &["printf '[core]\\n\\tfsmonitor = %s\\n' $E >> .git/config"]),
@@ -150,6 +150,56 @@ const ATTEMPTS: [Attempt; 58] = [
             "echo ../d > c/commondir; cp .git/HEAD c; echo 'gitdir: ../c' > via/.git",
         ],
     ),
+    // What the person's own configuration names in the tree, in each way in which git can read it.
+    ("mkdir husky; printf '[core]\\n\\thooksPath = husky # ours\\n' >> .git/config", &["cp evil husky/pre-commit"]),
+    ("mkdir husky; printf '[core]\\n\\thooksPath = hus\\\\\\nky\\n' >> .git/config", &["cp evil husky/pre-commit"]),
+    (
+        "mkdir husky; git config core.hooksPath \"~/$(realpath --relative-to=$HOME $PWD)/husky\"",
+        &["cp evil husky/pre-commit"],
+    ),
+    (
+        "mkdir husky; ln -s $PWD ../link-${PWD##*/}; git config core.hooksPath ${PWD%/*}/link-${PWD##*/}/husky",
+        &["cp evil husky/pre-commit"],
+    ),
+    (
+        "mkdir -p a/husky; ln -s a b; git config core.hooksPath b/husky",
+        &["mkdir -p c/husky; cp evil c/husky/pre-commit; rm b; ln -s c b"],
+    ),
+    ("git config core.hooksPath husky", &["mkdir husky; cp evil husky/pre-commit"]),
+    (
+        "mkdir husky; printf '[core]\\n\\thooksPath = husky\\n' > inc; git config include.path ../inc",
+        &["cp evil husky/pre-commit"],
+    ),
+    (
+        "mkdir conf; printf '[include]\\n\\tpath = more\\n' > conf/git; touch conf/more; git config include.path ../conf/git",
+        &["printf '[core]\\n\\tfsmonitor = %s\\n' $E > conf/more"],
+    ),
+    (
+        "printf '[include]\\n\\tpath = more\\n' > conf; git config include.path ../conf",
+        &["printf '[core]\\n\\tfsmonitor = %s\\n' $E > more"],
+    ),
+    ("git config core.hooksPath husky; git worktree add -q tree; mkdir tree/husky", &["cp evil tree/husky/pre-commit"]),
+    ("git config core.hooksPath husky", &["git worktree add -q tree; mkdir tree/husky; cp evil tree/husky/pre-commit"]),
+    ("mkdir sub/husky; git -C sub config core.hooksPath husky", &["cp evil sub/husky/pre-commit"]),
+    (
+        "mkdir husky; git config extensions.worktreeConfig true; git config --worktree core.hooksPath husky",
+        &["cp evil husky/pre-commit"],
+    ),
+    (
+        "mkdir tools; printf '#!/bin/sh\\ncat\\n' > tools/clean; chmod 755 tools/clean; git config filter.x.clean ./tools/clean; \
+            echo 'file filter=x' > .gitattributes",
+        &["cp evil tools/clean"],
+    ),
+    (
+        "echo cat > clean.sh; git config filter.x.clean 'sh clean.sh %f'; echo 'file filter=x' > .gitattributes",
+        &["cp evil clean.sh"],
+    ),
+    (
+        "mkdir tools; echo 'cat $1' > tools/text; git config diff.x.textconv 'sh \"$(git rev-parse --show-toplevel)/tools/text\"'; \
+            echo 'file diff=x' > .gitattributes",
+        &["rm tools/text", "cp evil tools/text"],
+    ),
+    ("git config core.fsmonitor tools/monitor", &["mkdir tools; cp evil tools/monitor"]),
 ];
 
 /// The projects of one user, and how the person and the commands work in them.
@@ -255,15 +305,19 @@ impl World {
         let cwd = if self.is_bound { String::new() } else { format!("repos/p{number}") };
         let script = format!("E=$PWD/evil; {script}");
         let call = json!({"shell": script, "cwd": cwd}).to_string();
-        let mut command = self.home.command(&["run", "--format", "compact", "--json", &call]);
-        if self.is_bound {
-            command.env("KEN_FOLDER", self.repos().join(format!("p{number}")));
-        }
+        let folder = self.is_bound.then(|| self.repos().join(format!("p{number}")));
+        self.call(&call, folder.as_deref(), has_namespaces)
+    }
+
+    /// Runs a command, in a trusted folder if there is one.
+    fn call(&self, call: &str, folder: Option<&Path>, has_namespaces: bool) -> Value {
+        let mut command = self.home.command(&["run", "--format", "compact", "--json", call]);
+        command.env("HOME", self.home.folder()).envs(folder.map(|folder| ("KEN_FOLDER", folder)));
         if !has_namespaces {
             hide_namespaces(&mut command);
         }
         let text = self.start(command);
-        serde_json::from_str(&text).unwrap_or_else(|_| panic!("{script}: {text}"))
+        serde_json::from_str(&text).unwrap_or_else(|_| panic!("{call}: {text}"))
     }
 }
 
@@ -350,6 +404,67 @@ fn nothing_runs_in_a_trusted_folder() {
 #[test]
 fn nothing_runs_in_a_trusted_folder_of_an_ordinary_user_without_mounts() {
     nothing_runs(Some(NOBODY), false, true);
+}
+
+/// What a repository around a trusted folder, one elsewhere, and the person's own settings name in the folder. The last one is of
+/// somebody else's hooks.
+#[test]
+fn what_a_configuration_outside_of_the_tree_names_is_kept() {
+    for (before, folder, hook) in [
+        ("mkdir -p front/husky; git config core.hooksPath front/husky", "front", "husky/pre-commit"),
+        (
+            "git worktree add -q ../tree; mkdir ../tree/husky; git config core.hooksPath husky",
+            "../tree",
+            "husky/pre-commit",
+        ),
+        ("mkdir husky; git config --global core.hooksPath husky", ".", "husky/pre-commit"),
+        (
+            "mkdir husky; echo '[core] hooksPath = husky' > ~/more; git config --global include.path '~/more'",
+            ".",
+            "husky/pre-commit",
+        ),
+        ("mkdir sub/husky; git config --global core.hooksPath husky", ".", "sub/husky/pre-commit"),
+        ("git config --global core.hooksPath husky", ".", "husky/pre-commit"),
+    ] {
+        let world = World::new(None, true);
+        let (repository, canary) = world.project(0, before);
+        let folder = repository.join(folder).canonicalize().unwrap();
+        crate::common::trust(&world.home, &folder, None);
+        let script = format!(
+            "mkdir -p {}; printf '#!/bin/sh\\ntouch {}\\n' > {hook}; chmod 755 {hook}",
+            hook.trim_end_matches("/pre-commit"),
+            canary.display()
+        );
+        let ran: Vec<Value> =
+            [true, false].map(|has| world.call(&json!({"shell": script}).to_string(), Some(&folder), has)).into();
+        let commit = format!(
+            "cd {}/..; git commit -q --allow-empty -m x; git -C {} commit -q --allow-empty -m x",
+            folder.join(hook).parent().unwrap().display(),
+            repository.display()
+        );
+        world.as_person(&folder, &commit);
+        assert!(!canary.exists(), "{before}: {ran:?}");
+        // It would have worked.
+        world.as_person(&folder, &format!("{script}; {commit}"));
+        assert!(canary.exists(), "{before}");
+    }
+}
+
+/// A hook that is checked out in a new work tree is the one that was there before, and what a file without a slash in a setting
+/// names can be made.
+#[test]
+fn what_is_no_program_of_the_command_stays() {
+    let world = World::new(None, true);
+    let before = "mkdir husky; cp evil husky/pre-commit; git add husky; git commit -q -m hook; git config core.hooksPath husky; \
+        git config alias.t '!make test'; git config blame.ignoreRevsFile revs; git config core.pager 'less test'";
+    let (folder, _) = world.project(0, before);
+    for has_namespaces in [true, false] {
+        let ran =
+            world.command(0, "git worktree add -q tree; echo 1 > revs; echo 1 > test; echo 1 > docs", has_namespaces);
+        assert!(ran["status"] == 0 && ran["disarmed"].is_null(), "{ran}");
+        assert!(["tree/husky/pre-commit", "revs", "test"].iter().all(|file| folder.join(file).exists()), "{ran}");
+        world.as_person(&folder, "git worktree remove --force tree; git branch -D tree; rm test");
+    }
 }
 
 /// A repository in a folder that no call can name, or that cannot be read, is found too.

@@ -1,0 +1,257 @@
+//! What the configurations of git name in the tree: folders of hooks, files that are included, and programs. The git of a person
+//! would run what a command writes there.
+//!
+//! Git itself splits a configuration into keys and values. No list of keys decides which of them name a program, because there is
+//! always one more: every file of the tree that a value names counts, unless the key is known to be data. A place too many does
+//! little harm.
+//!
+//! The configurations are read as git finds them, also outside of the tree: above a trusted folder, in the repository of a further
+//! worktree, and in the home folder. So this cannot run in a confined thread. Nothing of them but places of the tree is used.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::fs::{self, OpenOptions};
+use std::io::Read;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Component, Path, PathBuf};
+
+use ken_tool::Error;
+use rustix::fs::OFlags;
+use serde::{Deserialize, Serialize};
+
+use crate::git_guard::{GitFolders, is_kept};
+use crate::inputs::pieces;
+use crate::rel_path::RelPath;
+use crate::repository::{MAX_CONFIG, values_of_text};
+use crate::settings::Settings;
+
+/// The maximum number of configurations that are read, with those that they include.
+const MAX_FILES: usize = 2_000;
+/// The maximum number of symbolic links in a path, as in the kernel.
+const MAX_LINKS: usize = 40;
+/// The settings, besides those that a new repository keeps, whose files git only reads as data.
+const DATA: [&str; 6] = [
+    "blame.ignorerevsfile",
+    "commit.template",
+    "core.excludesfile",
+    "diff.orderfile",
+    "format.signaturefile",
+    "mailmap.file",
+];
+
+/// How a value names a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+enum Kind {
+    /// The whole value is a path, of a folder with hooks or of a file that is included.
+    Whole,
+    /// A word with a slash in a command line.
+    Path,
+    /// A word without one, such as `clean.py` in `python3 clean.py`. It counts if it is the name of a file.
+    Bare,
+}
+
+/// A repository and what its configuration names.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+struct Named {
+    /// The folders in which git can start what is named by a relative path.
+    from: BTreeSet<PathBuf>,
+    paths: BTreeSet<(String, Kind)>,
+}
+
+/// The repositories whose git a person runs in the tree, by the folder with the configuration. The empty path stands for the
+/// settings of the person, which count in all of them.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub(crate) struct Names(BTreeMap<PathBuf, Named>);
+
+impl Names {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Reads the configurations of the repositories in which the folders of `found` are. `list` lists the settings in a text.
+    pub(crate) fn read(
+        settings: &Settings,
+        found: &GitFolders,
+        list: &dyn Fn(&[u8]) -> Result<String, Error>,
+    ) -> Result<Names, Error> {
+        let mut names = Names::default().with_folders(settings, found);
+        let mut open: Vec<(PathBuf, PathBuf)> = personal().into_iter().map(|file| (PathBuf::new(), file)).collect();
+        for common in names.0.keys().filter(|common| !common.as_os_str().is_empty()) {
+            let own = further(common).map(|folder| folder.join("config.worktree"));
+            let files = own.chain(["config", "config.worktree"].map(|name| common.join(name)));
+            open.extend(files.map(|file| (common.clone(), file)));
+        }
+        let (mut seen, mut known) = (BTreeSet::new(), BTreeMap::<Vec<u8>, Vec<(String, String)>>::new());
+        while let Some((common, file)) = open.pop() {
+            if !seen.insert((common.clone(), follow(&file, &mut Vec::new()))) {
+                continue;
+            }
+            if seen.len() > MAX_FILES {
+                let message = format!("git reads more than {MAX_FILES} configurations here");
+                return Err(Error::too_large(message).hint("work in one of the repositories"));
+            }
+            let Some(text) = text_of(&file) else { continue };
+            let values = match known.get(&text) {
+                Some(values) => values.clone(),
+                None => values_of_text(&list(&text)?),
+            };
+            for (key, value) in &values {
+                let included = names.add(&common, &file, key, value);
+                open.extend(included.map(|included| (common.clone(), included)));
+            }
+            known.insert(text, values);
+        }
+        Ok(names)
+    }
+
+    /// Adds the folders in which a relative path counts: the repositories and work trees of `found`, and those around the tree.
+    pub(crate) fn with_folders(mut self, settings: &Settings, found: &GitFolders) -> Names {
+        self.0.entry(PathBuf::new()).or_default();
+        let inside = found.git_places().map(|git| settings.root.join(git.around().as_str()));
+        for work in inside.chain(settings.root.ancestors().skip(1).map(Path::to_owned)) {
+            let git = work.join(".git");
+            let folder = match text_of(&git) {
+                Some(text) => text.strip_prefix(b"gitdir:").and_then(|path| led(&work, path)),
+                None => git.is_dir().then_some(git),
+            };
+            if let Some(folder) = folder {
+                self.add_folders(&folder, Some(&work));
+            }
+        }
+        for folder in found.folders() {
+            self.add_folders(&settings.root.join(folder.as_str()), None);
+        }
+        self
+    }
+
+    fn add_folders(&mut self, folder: &Path, work: Option<&Path>) {
+        let folder = follow(folder, &mut Vec::new());
+        let common = text_of(&folder.join("commondir")).and_then(|text| led(&folder, &text));
+        let common = follow(common.as_deref().unwrap_or(&folder), &mut Vec::new());
+        let works = further(&common).filter_map(|folder| led(&folder, &text_of(&folder.join("gitdir"))?));
+        let works: Vec<PathBuf> = works.filter_map(|git| git.parent().map(Path::to_owned)).collect();
+        let from = [folder, common.clone()].into_iter().chain(works).chain(work.map(Path::to_owned));
+        // A path that is no text cannot be recorded, and no call can name what is there.
+        let from = from.filter(|path| path.to_str().is_some());
+        if common.to_str().is_some() {
+            self.0.entry(common).or_default().from.extend(from);
+        }
+    }
+
+    /// Adds what a setting names, and returns the file that it includes.
+    fn add(&mut self, common: &Path, file: &Path, key: &str, value: &str) -> Option<PathBuf> {
+        let named = self.0.entry(common.to_owned()).or_default();
+        let home = std::env::home_dir().unwrap_or_default();
+        let home_path =
+            |path: &str| path.strip_prefix("~/").and_then(|rest| Some(home.join(rest).to_str()?.to_owned()));
+        let whole = home_path(value).unwrap_or_else(|| value.to_owned());
+        match key {
+            _ if value.is_empty() => {}
+            "core.worktree" => drop(named.from.insert(common.join(whole))),
+            "core.hookspath" | "init.templatedir" => drop(named.paths.insert((whole, Kind::Whole))),
+            // Whether its condition holds depends on what a command can change, such as the branch.
+            _ if key == "include.path" || key.starts_with("includeif.") && key.ends_with(".path") => {
+                let included = file.parent().unwrap_or(file).join(whole);
+                named.paths.extend(included.to_str().map(|path| (path.to_owned(), Kind::Whole)));
+                return Some(included);
+            }
+            _ if DATA.contains(&key) || is_kept(&(key.to_owned(), value.to_owned())) => {}
+            // The words of an alias are those of git, but for one that begins with `!`.
+            _ if key.starts_with("alias.") && !value.starts_with('!') => {}
+            _ => {
+                let value = value.replace("${HOME}/", "~/").replace("$HOME/", "~/");
+                for (number, word) in pieces(&value).into_iter().enumerate() {
+                    let word = word.trim_start_matches('!');
+                    let word = home_path(word).unwrap_or_else(|| word.to_owned());
+                    // What follows a substitution begins with a slash: `$(git rev-parse --show-toplevel)/tools/x`.
+                    let below = word.trim_start_matches('/').to_owned();
+                    if word.contains('/') {
+                        named.paths.extend([word, below].map(|word| (word, Kind::Path)));
+                    } else if number > 0 && word != value && !key.starts_with("alias.") {
+                        // The first one is looked up in PATH, and an alias is a script in which words mean anything.
+                        named.paths.insert((word, Kind::Bare));
+                    }
+                }
+            }
+        }
+        None
+    }
+
+    /// Returns the places of the tree that are named, each with whether all of a folder counts. Only before a command, a word
+    /// without a slash counts: afterwards its file can be a new one, such as `test` after `make test`.
+    pub(crate) fn places(&self, settings: &Settings, before: bool) -> BTreeMap<RelPath, bool> {
+        let root = follow(&settings.root, &mut Vec::new());
+        let everywhere: BTreeSet<&PathBuf> = self.0.values().flat_map(|named| &named.from).collect();
+        let mut places = BTreeMap::new();
+        for (common, Named { from, paths }) in &self.0 {
+            let from = if common.as_os_str().is_empty() { everywhere.clone() } else { from.iter().collect() };
+            for (path, kind) in paths.iter().filter(|(_, kind)| before || *kind != Kind::Bare) {
+                for from in &from {
+                    // Each link on the way counts too: with another one in its place, the path leads elsewhere.
+                    let mut ways = Vec::new();
+                    let end = follow(&from.join(path), &mut ways);
+                    ways.push(end);
+                    let below = ways.iter().filter_map(|way| way.strip_prefix(&root).ok()?.to_str());
+                    let below =
+                        below.filter_map(|path| RelPath::parse(path).ok()).filter(|place| !place.as_str().is_empty());
+                    for place in below.filter(|place| *kind != Kind::Bare || root.join(place.as_str()).is_file()) {
+                        *places.entry(place).or_default() |= *kind == Kind::Whole;
+                    }
+                }
+            }
+        }
+        places
+    }
+}
+
+/// Returns the files with the settings of the person and of the system.
+fn personal() -> Vec<PathBuf> {
+    let home = std::env::home_dir().unwrap_or_default();
+    let config = std::env::var_os("XDG_CONFIG_HOME").filter(|path| !path.is_empty()).map(PathBuf::from);
+    let config = config.unwrap_or_else(|| home.join(".config"));
+    vec![PathBuf::from("/etc/gitconfig"), config.join("git/config"), home.join(".gitconfig")]
+}
+
+/// Returns the folders of git that belong to the further worktrees of a repository.
+fn further(common: &Path) -> impl Iterator<Item = PathBuf> {
+    fs::read_dir(common.join("worktrees")).into_iter().flatten().flatten().map(|entry| entry.path())
+}
+
+fn led(from: &Path, path: &[u8]) -> Option<PathBuf> {
+    Some(from.join(std::str::from_utf8(path.trim_ascii()).ok()?))
+}
+
+/// Returns where a path leads, whether something is there or not, and adds the symbolic links on the way to `links`.
+fn follow(path: &Path, links: &mut Vec<PathBuf>) -> PathBuf {
+    let parts = |path: &Path| path.components().map(|part| part.as_os_str().to_owned()).collect::<VecDeque<_>>();
+    let (mut open, mut at) = (parts(path), PathBuf::from("/"));
+    while let Some(part) = open.pop_front() {
+        match Path::new(&part).components().next() {
+            Some(Component::ParentDir) => drop(at.pop()),
+            Some(Component::RootDir) => at = PathBuf::from("/"),
+            Some(Component::Normal(name)) => {
+                at.push(name);
+                if links.len() < MAX_LINKS
+                    && let Ok(target) = fs::read_link(&at)
+                {
+                    links.push(at.clone());
+                    at.pop();
+                    let mut way = parts(&target);
+                    way.append(&mut open);
+                    open = way;
+                }
+            }
+            _ => {}
+        }
+    }
+    at
+}
+
+/// Reads a file that is short enough for a configuration. Nobody is waited for, such as the writer of a FIFO.
+fn text_of(path: &Path) -> Option<Vec<u8>> {
+    let flags = (OFlags::NONBLOCK | OFlags::NOCTTY).bits().cast_signed();
+    let file = OpenOptions::new().read(true).custom_flags(flags).open(path).ok()?;
+    let about = file.metadata().ok()?;
+    let mut text = Vec::new();
+    let is_config = about.is_file() && about.len() <= MAX_CONFIG;
+    is_config.then(|| file.take(MAX_CONFIG).read_to_end(&mut text)).is_some_and(|read| read.is_ok()).then_some(text)
+}
