@@ -312,7 +312,9 @@ impl Open {
         let values = |text: Vec<u8>| Some((text.clone(), config_values(settings, scope.first()?, &text).ok()?));
         let parsed = configs.into_iter().filter_map(values).collect();
         with_tree(settings, Access::Write, |tree| {
-            Ok(guard.put_back(settings, tree, journal, (scope, &record.guarded), &parsed))
+            let disarmed = guard.put_back(settings, tree, journal, (scope, &record.guarded), &parsed);
+            guard.mark_begun(settings, tree, scope);
+            Ok(disarmed)
         })
     }
 }
@@ -429,7 +431,7 @@ fn begin(
 ) -> Result<Open, Error> {
     let mut granted = Granted::open(tree, cwd, scope)?;
     let snapshot = Snapshot::take(settings, tree, &journal, scope, &repositories.tracked)?;
-    granted.protect(scope, guard.named());
+    granted.protect(scope, guard.held());
     let mut record = record(settings, command)?;
     record.files = snapshot.entries();
     record.unsaved = snapshot.unsaved();

@@ -29,6 +29,41 @@ const MAX_FOLDERS: usize = 1_000_000;
 /// The files of a repository that name programs, or say where such files are.
 const FILES: [&str; 6] = ["config", "config.worktree", "commondir", "gitdir", "hooks", "objects/info/alternates"];
 const FOLDERS: [&str; 2] = ["hooks", "info"];
+/// The state of a rebase or cherry-pick that goes on later, and the files in it that can name programs.
+const STATES: [&str; 3] = ["rebase-merge", "rebase-apply", "sequencer"];
+const STATE_FILES: [&str; 4] =
+    ["rebase-merge/git-rebase-todo", "rebase-merge/strategy", "rebase-apply/strategy", "sequencer/opts"];
+/// A file in the state of what a command has begun: commands may go on with that. It goes with the state.
+const BEGUN: &str = "ken-begun";
+/// The lines of a list of a rebase that run no program, and the strategies that are part of git.
+const TODO: [&str; 25] = [
+    "b",
+    "break",
+    "d",
+    "drop",
+    "e",
+    "edit",
+    "f",
+    "fixup",
+    "l",
+    "label",
+    "m",
+    "merge",
+    "noop",
+    "p",
+    "pick",
+    "r",
+    "reset",
+    "reword",
+    "s",
+    "squash",
+    "t",
+    "u",
+    "update-ref",
+    "revert",
+    "cherry-pick",
+];
+const STRATEGIES: [&str; 6] = ["octopus", "ort", "ours", "recursive", "resolve", "subtree"];
 /// The temporary name of a file that is put back, and the end of the name of what is put aside.
 const TEMPORARY: &str = "tmp_obj_ken";
 const ASIDE: &str = "ken-disabled";
@@ -69,6 +104,8 @@ pub(crate) struct GitFolders {
     names: Names,
     /// What the configurations name in the tree, each with whether all of a folder counts.
     named: BTreeMap<RelPath, bool>,
+    /// The states of what a person has begun, such as a rebase.
+    states: BTreeSet<RelPath>,
     /// Folders that cannot be read, and those that no call can name, each with whether it holds a repository.
     hidden: BTreeSet<(PathBuf, bool)>,
 }
@@ -126,8 +163,19 @@ impl GitFolders {
             }
         }
         for folder in found.folders.clone() {
-            let names = FILES.iter().chain(&FOLDERS).filter_map(|name| RelPath::parse(name).ok());
-            found.add_files(settings, tree, scope, names.map(|name| folder.joined(&name)).collect());
+            let names = FILES.iter().chain(&FOLDERS).chain(&STATE_FILES).filter_map(|name| RelPath::parse(name).ok());
+            let mut open: Vec<RelPath> = names.map(|name| folder.joined(&name)).collect();
+            for state in STATES.map(|name| folder.join(name)) {
+                match tree.kind(&state) {
+                    Some(FileType::Directory) if tree.kind(&state.join(BEGUN)).is_none() => {
+                        found.states.insert(state);
+                    }
+                    Some(FileType::Directory) => {}
+                    // A link could lead to where everything can be written.
+                    _ => open.push(state),
+                }
+            }
+            found.add_files(settings, tree, scope, open);
         }
         found
     }
@@ -169,9 +217,10 @@ impl GitFolders {
         self.names.clone()
     }
 
-    /// Returns the files that the configurations name in the tree, and the folders of which all counts.
-    pub(crate) fn named(&self) -> impl Iterator<Item = &RelPath> {
-        self.named.iter().filter(|(place, all)| **all || self.files.contains(*place)).map(|(place, _)| place)
+    /// Returns the files that the configurations name in the tree, the folders of which all counts, and what a person has begun.
+    pub(crate) fn held(&self) -> impl Iterator<Item = &RelPath> {
+        let named = self.named.iter().filter(|(place, all)| **all || self.files.contains(*place));
+        named.map(|(place, _)| place).chain(&self.states)
     }
 
     /// Whether git executes or includes a file of the tree, because a configuration says so.
@@ -183,8 +232,14 @@ impl GitFolders {
     pub(crate) fn keep(&self, tree: &Tree, journal: &Journal) -> Result<Vec<Entry>, Error> {
         let (mut kept, mut new) = (Vec::new(), Vec::new());
         for path in &self.files {
-            let Some(node) = tree.read(path, Links::Refuse, MAX_FILE_BYTES).ok().flatten() else {
-                continue;
+            let node = match tree.read(path, Links::Refuse, MAX_FILE_BYTES) {
+                Ok(Some(node)) => node,
+                Ok(None) => continue,
+                Err(_) => {
+                    // Such as one with several hard links. It is no new one afterwards.
+                    kept.push(Entry { path: path.clone(), before: None, after: None });
+                    continue;
+                }
             };
             if journal.keep(&node.version.digest, &node.bytes)? {
                 new.push(node.version.digest.clone());
@@ -247,13 +302,29 @@ impl GitFolders {
         let all: BTreeSet<&RelPath> = now.files.iter().chain(before.keys().copied()).collect();
         for place in all {
             let version = before.get(place).copied();
-            let current = tree.read(place, Links::Refuse, MAX_FILE_BYTES).ok().flatten().map(|node| node.version);
-            // `.git` as a file may be made: what it leads to is a repository, and treated as one. A hook that is checked out in a further work tree is the one that was there before.
+            let read = tree.read(place, Links::Refuse, MAX_FILE_BYTES);
+            let node = read.as_ref().ok().and_then(Option::as_ref);
+            let current = node.map(|node| node.version.clone());
+            let is_same = match &read {
+                Ok(_) => current.as_ref() == version,
+                Err(_) => version.is_none() && self.files.contains(place),
+            };
+            let is_state = STATES.iter().chain(&STATE_FILES).any(|name| place.as_str().ends_with(&format!("/{name}")));
+            // Git changes the state itself, and a person may have gone on meanwhile. So only what would run a program is taken back.
+            if is_state && read.is_ok() {
+                let before = version.and_then(|version| journal.content(&version.digest).ok()).unwrap_or_default();
+                if node.is_none_or(|node| !node.version.link && runs_nothing(place.name(), &node.bytes, &before)) {
+                    continue;
+                }
+            }
+            // `.git` as a file may be made: what it leads to is a repository, and treated as one. A hook that is checked out in a
+            // further work tree is the one that was there before.
             let is_copy = || {
                 let mut named = before.iter().filter(|(path, _)| path.name() == place.name() && self.executes(path));
                 now.executes(place) && named.any(|(_, version)| current.as_ref() == Some(*version))
             };
-            if current.as_ref() == version || version.is_none() && (is_new(place) || named_git(place) || is_copy()) {
+            let may_be_new = is_new(place) && !is_state || named_git(place) || is_copy();
+            if is_same || version.is_none() && may_be_new {
                 continue;
             }
             put(tree, journal, place, version);
@@ -265,6 +336,13 @@ impl GitFolders {
             }
         }
         changed
+    }
+
+    /// Marks the states of what a command has begun since, so that the next one can go on with it.
+    pub(crate) fn mark_begun(&self, settings: &Settings, tree: &Tree, scope: &[RelPath]) {
+        for state in GitFolders::find(settings, tree, scope).states.difference(&self.states) {
+            let _ = tree.create(&state.join(BEGUN), BEGUN, 0o644, b"", false);
+        }
     }
 
     /// For a command that was interrupted: what it had found is known from its record.
@@ -279,6 +357,23 @@ impl GitFolders {
             names,
             ..GitFolders::default()
         }
+    }
+}
+
+/// Whether git runs no program because of a file in the state of a rebase or cherry-pick, but for what the file said `before`.
+fn runs_nothing(name: &str, text: &[u8], before: &[u8]) -> bool {
+    let (text, before) = (String::from_utf8_lossy(text), String::from_utf8_lossy(before));
+    let runs_nothing = |line: &str| {
+        let word = line.split_whitespace().next().unwrap_or_default();
+        // A comment can begin with any character, and no name of a command does with another one than a letter.
+        !word.starts_with(|letter: char| letter.is_ascii_alphabetic()) || TODO.contains(&word)
+    };
+    match name {
+        "git-rebase-todo" => text.lines().all(|line| runs_nothing(line) || before.lines().any(|known| known == line)),
+        "strategy" => STRATEGIES.contains(&text.trim()) || text == before,
+        // A configuration, in which the strategy is a key.
+        "opts" => !text.to_ascii_lowercase().replace("strategy-option", "").contains("strategy") || text == before,
+        _ => false,
     }
 }
 

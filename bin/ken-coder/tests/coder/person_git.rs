@@ -22,7 +22,8 @@ const PROJECT: &str = "\
     git remote add origin ../remote && echo 2 > file";
 
 /// What a person does afterwards, in each folder that is a repository then.
-const PERSON: [&str; 14] = [
+const PERSON: [&str; 15] = [
+    "GIT_EDITOR=true git rebase --continue",
     "git status",
     "git diff",
     "git log -1 -p",
@@ -43,7 +44,7 @@ const FOLDERS: [&str; 7] = [".", "sub", "nested", "bare", "tree", "part", "via"]
 /// Each is what a person has done before, and what commands do then, one after the other. `$E` is the program.
 type Attempt = (&'static str, &'static [&'static str]);
 
-const ATTEMPTS: [Attempt; 75] = [
+const ATTEMPTS: [Attempt; 83] = [
     // The configuration.
     ("", &["git config core.fsmonitor $E"]),
     ("", &["printf '[core]\\n\\tfsmonitor = %s\\n' $E >> .git/config"]),
@@ -200,7 +201,39 @@ const ATTEMPTS: [Attempt; 75] = [
         &["rm tools/text", "cp evil tools/text"],
     ),
     ("git config core.fsmonitor tools/monitor", &["mkdir tools; cp evil tools/monitor"]),
+    // A rebase that goes on later.
+    (STOPPED, &["echo \"exec $E\" >> .git/rebase-merge/git-rebase-todo"]),
+    (
+        STOPPED,
+        &[
+            "cp -r .git/rebase-merge m; echo x $E >> m/git-rebase-todo; mv .git/rebase-merge old; mv m .git/rebase-merge",
+        ],
+    ),
+    (
+        "git checkout -q file; git checkout -q -b b HEAD~1; git commit -q --allow-empty -m b; git checkout -q main; \
+            GIT_SEQUENCE_EDITOR='sed -i 1ibreak' git rebase -q -i b",
+        &["mkdir git-merge-a; cp evil git-merge-a/b; echo a/b > .git/rebase-merge/strategy"],
+    ),
+    ("git checkout -q file", &[REBASE, "echo \"exec $E\" > .git/rebase-merge/git-rebase-todo"]),
+    (
+        "git checkout -q file",
+        &[REBASE, "mv .git/rebase-merge m; ln -s ../m .git/rebase-merge", "echo exec $E >> m/git-rebase-todo"],
+    ),
+    (
+        "git checkout -q file",
+        &[
+            "git -c user.name=N -c user.email=n@x rebase --exec false --root; echo \"exec $E\" > .git/rebase-merge/git-rebase-todo",
+        ],
+    ),
+    // A file with a second name, by which a later command could change it.
+    ("git checkout -q file", &[REBASE, "ln .git/rebase-merge/git-rebase-todo t; echo exec $E >> t"]),
+    ("", &["mkdir -p .git/hooks; cp evil .git/hooks/pre-commit; ln .git/hooks/pre-commit h"]),
 ];
+
+/// A rebase that waits to go on, begun by the person and by a command.
+const STOPPED: &str = "git checkout -q file; GIT_SEQUENCE_EDITOR='sed -i 1ibreak' git rebase -q -i --no-ff HEAD~1";
+const REBASE: &str =
+    "GIT_SEQUENCE_EDITOR='sed -i 1ibreak' git -c user.name=N -c user.email=n@x rebase -q -i --no-ff HEAD~1";
 
 /// The projects of one user, and how the person and the commands work in them.
 struct World {
@@ -464,6 +497,32 @@ fn what_is_no_program_of_the_command_stays() {
         assert!(ran["status"] == 0 && ran["disarmed"].is_null(), "{ran}");
         assert!(["tree/husky/pre-commit", "revs", "test"].iter().all(|file| folder.join(file).exists()), "{ran}");
         world.as_person(&folder, "git worktree remove --force tree; git branch -D tree; rm test");
+    }
+}
+
+/// A command goes on with the rebase that one before it has begun. That of the person stays as it is, with what it runs.
+#[test]
+fn a_rebase_belongs_to_whoever_has_begun_it() {
+    let world = World::new(None, true);
+    let go_on = "GIT_EDITOR=true git -c user.name=N -c user.email=n@x rebase --continue";
+    for has_namespaces in [true, false] {
+        let number = usize::from(has_namespaces);
+        let (folder, canary) = world.project(number, "git checkout -q file");
+        let ran = [REBASE, "git status", go_on].map(|script| world.command(number, script, has_namespaces));
+        assert!(ran.iter().all(|ran| ran["status"] == 0 && ran["disarmed"].is_null()), "{ran:?}");
+        assert!(!folder.join(".git/rebase-merge").exists(), "{ran:?}");
+        world.as_person(&folder, &STOPPED.replace("1ibreak", &format!("\"1ibreak\\nexec {}/evil\"", folder.display())));
+        let todo = std::fs::read_to_string(folder.join(".git/rebase-merge/git-rebase-todo")).unwrap();
+        assert!(todo.starts_with("exec "), "{todo}");
+        let ran = world.command(number, "git status", has_namespaces);
+        assert!(ran["disarmed"].is_null(), "{ran}");
+        if has_namespaces {
+            let ran = world.command(number, "git rebase --abort; echo pick >> .git/rebase-merge/git-rebase-todo", true);
+            assert_ne!(ran["status"], 0, "{ran}");
+        }
+        assert_eq!(std::fs::read_to_string(folder.join(".git/rebase-merge/git-rebase-todo")).unwrap(), todo);
+        world.as_person(&folder, "GIT_EDITOR=true git rebase --continue");
+        assert!(canary.exists());
     }
 }
 
