@@ -1,5 +1,7 @@
 //! Idempotency-Key: repeated requests, also while the first one is in progress and after parts were killed.
 
+use std::time::Duration;
+
 use ken_tests::{Answer, Client, System, scripted, scripted_builder, tui, until};
 use serde_json::{Value, json};
 
@@ -229,4 +231,178 @@ fn a_key_belongs_to_its_sender() {
     let (local, operator) = (ask(None), ask(Some("s3cret")));
     assert!(!replayed(&operator) && local.text("/session/id") != operator.text("/session/id"));
     assert!(replayed(&ask(None)) && replayed(&ask(Some("s3cret"))));
+}
+
+/// A request of another protocol, with its key, and the session of its answer.
+struct Asking {
+    target: &'static str,
+    headers: Vec<(&'static str, String)>,
+    body: Value,
+}
+
+impl Asking {
+    fn chat(text: &str, stream: bool) -> Asking {
+        let body = json!({"model": "ken", "stream": stream, "messages": [{"role": "user", "content": text}]});
+        Asking { target: "/v1/chat/completions", headers: Vec::new(), body }
+    }
+
+    fn response(text: &str, previous: Option<&str>) -> Asking {
+        let body = json!({"model": "ken", "input": text, "previous_response_id": previous});
+        Asking { target: "/v1/responses", headers: Vec::new(), body }
+    }
+
+    fn mcp(tool: &str, arguments: Value) -> Asking {
+        let version = "2026-07-28";
+        let meta = json!({"io.modelcontextprotocol/protocolVersion": version, "io.modelcontextprotocol/clientCapabilities": {}});
+        let params = json!({"name": tool, "arguments": arguments, "_meta": meta});
+        let named = [("mcp-protocol-version", version), ("mcp-method", "tools/call"), ("mcp-name", tool)];
+        let headers = named.map(|(name, value)| (name, value.to_owned())).to_vec();
+        Asking {
+            target: "/mcp",
+            headers,
+            body: json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}),
+        }
+    }
+
+    fn header(mut self, name: &'static str, value: &str) -> Asking {
+        self.headers.push((name, value.to_owned()));
+        self
+    }
+
+    fn send(&self, system: &System, key: &str) -> Answer {
+        let mut client = system.client();
+        let request = client.request("POST", self.target).header("Idempotency-Key", key);
+        let request = self.headers.iter().fold(request, |request, (name, value)| request.header(name, value));
+        request.json(&self.body).send()
+    }
+}
+
+fn session_of(answer: &Answer) -> String {
+    match answer.header("x-ken-session") {
+        Some(session) => session.to_owned(),
+        None => answer.text("/result/structuredContent/session"),
+    }
+}
+
+fn sessions(system: &System) -> usize {
+    system.get("/api/chat/sessions?empty=1&limit=100").expect(200).at("/sessions").as_array().unwrap().len()
+}
+
+/// Keys mean the same for requests of other protocols, also after a conversation was deleted for good.
+#[test]
+fn keys_of_other_protocols() {
+    let system = scripted();
+    for (number, asking) in [
+        Asking::chat("hello", false),
+        Asking::chat("hello", true),
+        Asking::response("hello", None),
+        Asking::mcp("ask_ken", json!({"question": "hello"})),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let (name, key) = (format!("{number} {}", asking.target), format!("other-{number}"));
+        let first = asking.send(&system, &key).expect(200);
+        assert!(!replayed(&first), "{name}");
+        let again = asking.send(&system, &key).expect(200);
+        assert!(replayed(&again), "{name}");
+        assert_eq!((again.body_text(), session_of(&again)), (first.body_text(), session_of(&first)), "{name}");
+        let other = asking.send(&system, &format!("{key}-2")).expect(200);
+        assert_ne!(session_of(&other), session_of(&first), "{name}: another key");
+        let mut changed = Asking { headers: asking.headers.clone(), ..asking };
+        let is_mcp = changed.target == "/mcp";
+        changed.body["user"] = "ann".into();
+        if is_mcp {
+            changed.body["params"]["arguments"]["question"] = "hello, you".into();
+        }
+        changed.send(&system, &key).expect(409);
+        changed.body.as_object_mut().unwrap().remove("user");
+        if is_mcp {
+            changed.body["params"]["arguments"]["question"] = "hello".into();
+        }
+        // With the last answer of a session, the session is deleted.
+        let purge = format!("/api/chat/sessions/{}?purge=true", session_of(&first));
+        let is_response = changed.target == "/v1/responses";
+        let target = if is_response { format!("/v1/responses/{}", first.text("/id")) } else { purge };
+        let scope = if is_mcp { "&connector=web-api&actorId=web-api&conversationId=web-api" } else { "" };
+        let scope =
+            if is_response || is_mcp { scope } else { "&connector=openai&actorId=openai&conversationId=openai" };
+        system.delete(&format!("{target}{scope}")).expect(200);
+        let left = sessions(&system);
+        for _ in 0..2 {
+            let gone = changed.send(&system, &key).expect(410);
+            assert!(gone.body_text().contains("deleted for good"), "{name}: {}", gone.body_text());
+        }
+        assert_eq!(sessions(&system), left, "{name}: nothing runs again");
+        assert!(replayed(&changed.send(&system, &format!("{key}-2")).expect(200)), "{name}");
+    }
+    a_deleted_answer(&system);
+    a_turn_that_goes_on(&system);
+    refusals_are_not_kept(&system);
+}
+
+/// An answer of a session that goes on is deleted alone, and given to nobody again.
+fn a_deleted_answer(system: &System) {
+    let first = Asking::response("hello", None).send(system, "one").expect(200);
+    let second = Asking::response("think", Some(&first.text("/id")));
+    let answer = second.send(system, "two").expect(200);
+    assert_eq!(session_of(&answer), session_of(&first));
+    system.delete(&format!("/v1/responses/{}", answer.text("/id"))).expect(200);
+    second.send(system, "two").expect(410);
+    assert!(replayed(&Asking::response("hello", None).send(system, "one").expect(200)));
+}
+
+/// A repetition waits for a turn that runs, also over MCP, where the end of a connection would otherwise cancel it. A failed turn is
+/// not repeated.
+fn a_turn_that_goes_on(system: &System) {
+    for asking in [Asking::chat("pause", false), Asking::mcp("ask_ken", json!({"question": "pause"}))] {
+        let before = sessions(system);
+        let mut client = Client::connect(system.address());
+        let request = client.request("POST", asking.target).header("Idempotency-Key", "joined");
+        let request = asking.headers.iter().fold(request, |request, (name, value)| request.header(name, value));
+        request.json(&asking.body).start();
+        until("the turn is there", || sessions(system) > before);
+        client.reset();
+        std::thread::sleep(Duration::from_millis(20));
+        let again = asking.send(system, "joined").expect(200);
+        assert!(again.body_text().contains("Rested."), "{}", again.body_text());
+        assert_eq!(sessions(system), before + 1, "{}", asking.target);
+    }
+    let failing = Asking::chat("refused", false);
+    let first = failing.send(system, "failed").expect(500);
+    let again = failing.send(system, "failed").expect(500);
+    assert!(replayed(&again) && again.body == first.body);
+}
+
+/// What accepted nothing is tried again with the same key.
+fn refusals_are_not_kept(system: &System) {
+    let started = Asking::chat("hello", false).send(system, "started").expect(200);
+    let session = session_of(&started);
+    let named = Asking::chat("hello", false).header("x-ken-session", "later");
+    named.send(system, "named").expect(404);
+    let scope = "connector=openai&actorId=openai&conversationId=openai";
+    let mut client = system.client();
+    let target = format!("/api/chat/sessions/{session}?{scope}");
+    client.request("PATCH", &target).json(&json!({"displayName": "later"})).send().expect(200);
+    let taken = named.send(system, "named").expect(200);
+    assert_eq!((session_of(&taken), replayed(&taken)), (session.clone(), false));
+
+    let agent = format!("/agents/orchestrator/{session}");
+    system.post(&agent, &json!({"message": "hold"})).expect(202);
+    for number in 0..256 {
+        system.post(&agent, &json!({"message": format!("waiting {number}")})).expect(202);
+    }
+    let chat = Asking::chat("hello", false).header("x-ken-session", &session);
+    for _ in 0..2 {
+        assert!(chat.send(system, "full").expect(429).header("retry-after").is_some());
+    }
+    system.post(&format!("{agent}/abort"), &json!({})).expect(200);
+    let answered = chat.send(system, "full").expect(200);
+    assert!(!replayed(&answered) && replayed(&chat.send(system, "full").expect(200)));
+    let unknown = Asking::mcp("ask_ken", json!({"question": "hello", "session": "nowhere"}));
+    for _ in 0..2 {
+        assert_eq!(unknown.send(system, "mcp").expect(200).at("/result/isError"), true);
+    }
+    let other = Asking::mcp("ask_ken", json!({"question": "hello"})).send(system, "mcp").expect(200);
+    assert_eq!(other.at("/result/isError"), false);
 }

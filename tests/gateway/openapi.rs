@@ -130,8 +130,8 @@ fn every_operation_has_the_common_answers_of_its_area() {
         for status in common {
             assert!(answers.contains_key(*status), "{method} {path}: no {status}");
         }
-        // The code of a link is its own key: it is used once. Messages of other protocols have ids.
-        let takes_no_keys = ["/streams", "/channels", "/console", "/mcp"].iter().any(|area| path.starts_with(area));
+        // The code of a link is its own key: it is used once. Appends and messages of the messenger have ids.
+        let takes_no_keys = ["/streams", "/channels", "/console"].iter().any(|area| path.starts_with(area));
         let takes_keys = method == "POST" && !takes_no_keys;
         let key = json!({"$ref": "#/components/parameters/Key"});
         let given = operation["parameters"].as_array().into_iter().flatten();

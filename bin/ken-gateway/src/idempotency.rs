@@ -8,12 +8,15 @@ use ken_http::http::header::{HeaderMap, HeaderName, HeaderValue};
 use ken_http::{Caller, Envelope, Failure, Request, Response, header_value};
 use ken_types::id::{Mint, random};
 use ken_types::limits::KEY_CHARACTERS;
-use ken_types::ops::store::{BeginKey, FinishKey, KeptAnswer, KeyEnd, KeyState, KeysBegin, KeysFinish};
+use ken_types::ops::store::{Accepted, BeginKey, FinishKey, KeptAnswer, KeyEnd, KeyState, KeysBegin, KeysFinish};
 use ken_types::{Code, Error, Timestamp, hex};
 use serde::Serialize;
+use serde_json::json;
 use sha2::{Digest, Sha256};
 
 use crate::app::Gateway;
+
+const REPLAYED: &str = "idempotency-replayed";
 
 /// A response that can be stored with its key and replayed.
 #[derive(Debug)]
@@ -58,7 +61,7 @@ impl ReplayableResponse {
 
     fn replayed(kept: KeptAnswer) -> ReplayableResponse {
         ReplayableResponse { status: kept.status, body: kept.body.into_bytes(), headers: kept.headers, keep: false }
-            .header("idempotency-replayed", "true")
+            .header(REPLAYED, "true")
     }
 }
 
@@ -103,11 +106,6 @@ impl KeyName {
     pub(crate) fn name(&self) -> &str {
         &self.0
     }
-
-    /// Fails with 409 if the key stands for a request with another body. For work whose ids are made of the key itself.
-    pub(crate) async fn check_body(&self, gateway: &Gateway, body: &[u8]) -> Result<(), Failure> {
-        begin_for(gateway, &self.0, body).await.map(drop)
-    }
 }
 
 /// Returns the name of the caller of a request, for keys and digests.
@@ -115,7 +113,8 @@ pub(crate) fn caller_name(request: &Request) -> String {
     owner(request.caller(), request.peer())
 }
 
-async fn begin_for(gateway: &Gateway, name: &str, body: &[u8]) -> Result<KeyState, Failure> {
+/// Begins the key of a request. Fails with 409 if the key stands for a request with another body.
+pub(crate) async fn begin_for(gateway: &Gateway, name: &str, body: &[u8]) -> Result<KeyState, Failure> {
     begin(gateway, name, digest(&[body])).await.map_err(|error| match error.code {
         Code::Conflict => Failure::from(error.at("idempotency-key")).kind("idempotency_conflict"),
         _ => error.into(),
@@ -135,11 +134,40 @@ fn key_end(done: &Result<ReplayableResponse, Failure>, body: impl Fn(&Failure) -
     match done {
         Ok(answer) => answer.keep.then(|| KeyEnd::Answered(answer.kept())),
         Err(failure) if failure.error().is_outcome_unknown() => None,
-        Err(failure) => Some(match failure.status_code().as_u16() {
-            400..=429 => KeyEnd::Refused,
-            503 => KeyEnd::NotReached,
-            status => KeyEnd::Answered(kept(status, &body(failure), own_headers(failure))),
-        }),
+        Err(failure) => Some(not_accepted(failure).unwrap_or_else(|| {
+            KeyEnd::Answered(kept(failure.status_code().as_u16(), &body(failure), own_headers(failure)))
+        })),
+    }
+}
+
+/// Returns how the key of a request ends that certainly accepted nothing.
+fn not_accepted(failure: &Failure) -> Option<KeyEnd> {
+    match failure.status_code().as_u16() {
+        400..=429 => Some(KeyEnd::Refused),
+        503 => Some(KeyEnd::NotReached),
+        _ => None,
+    }
+}
+
+/// Frees the key of a request that failed, unless that may have been accepted.
+pub(crate) async fn release(gateway: &Gateway, key: &str, failure: &Failure) {
+    if let Some(end) = not_accepted(failure) {
+        finish(gateway, key, end).await;
+    }
+}
+
+/// Keeps with a key what was accepted, in place of an answer, for work whose answer is made again of what is stored. It is kept before
+/// there is an answer, because it names the session: if that is deleted for good, also while the turn runs, the key ends with it.
+pub(crate) async fn keep_accepted(gateway: &Gateway, key: &str, accepted: &Accepted) {
+    finish(gateway, key, KeyEnd::Answered(kept(200, json!(accepted).to_string().as_bytes(), Vec::new()))).await;
+}
+
+/// Says that an answer is that of an earlier request.
+pub(crate) fn replayed(done: Result<Response, Failure>) -> Result<Response, Failure> {
+    let (name, value) = (HeaderName::from_static(REPLAYED), HeaderValue::from_static("true"));
+    match done {
+        Ok(response) => Ok(response.header(name, value)),
+        Err(failure) => Err(failure.header(name, value)),
     }
 }
 

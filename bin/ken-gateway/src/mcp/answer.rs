@@ -11,13 +11,14 @@ use tokio::time::Instant;
 
 use super::client::{Begun, Client};
 use super::message::{Call, INVALID_REQUEST, RpcError, reply, told};
-use super::repeat::{End, finish};
+use super::repeat::{End, IDEMPOTENCY_KEY, finish};
 use super::stamped;
 use super::state::Entered;
 use super::version::resumes;
 use super::work::{Progress, begin, result, stop, unfinished, wait_for, what};
 use crate::app::Gateway;
 use crate::chat::Preference;
+use crate::idempotency::{KeyName, replayed};
 
 /// How long a call waits for its result. Common clients give up after 60 s, and must have the id by then.
 const WAIT: Duration = Duration::from_secs(55);
@@ -63,8 +64,13 @@ pub(super) async fn long(
         let message = format!("the id {} belongs to a request that is not answered yet", call.id);
         return RpcError::new(INVALID_REQUEST, message).response(&call.id);
     };
-    let begun = match begin(&gateway, &client, &call).await {
+    let key = KeyName::of(request)?;
+    let begun = match begin(&gateway, &client, &call, key.as_ref()).await {
         Ok(begun) => begun,
+        Err(error) if error.at.as_deref() == Some(IDEMPOTENCY_KEY) => {
+            let status = error.code.http_status();
+            return RpcError::new(INVALID_REQUEST, error.message).status(status).response(&call.id);
+        }
         Err(error) => {
             let failed = result(&told(&error), json!({"status": "refused"}), true);
             return Response::json(200, &reply(&call.id, stamped(&client, failed)));
@@ -74,7 +80,8 @@ pub(super) async fn long(
     entered.waits_for(&id);
     let waiting = Waiting {
         id,
-        stops_with_client: client.modern && begun.key.is_some(),
+        // A client that has sent a key comes back with it.
+        stops_with_client: client.modern && begun.key.is_some() && key.is_none(),
         shutdown: request.shutdown(),
         time: Preference::of(request, WAIT).time,
         entered: Some(entered),
@@ -84,7 +91,9 @@ pub(super) async fn long(
         call,
         begun,
     };
-    if reads_events(request) { waiting.stream(resumes(request)) } else { waiting.object().await }
+    let is_replayed = waiting.begun.is_replayed;
+    let done = if reads_events(request) { waiting.stream(resumes(request)) } else { waiting.object().await };
+    if is_replayed { replayed(done) } else { done }
 }
 
 /// Answers a request that resumes an answer from one of its events.

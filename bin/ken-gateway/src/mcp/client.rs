@@ -42,6 +42,8 @@ pub(super) struct Begun {
     pub(super) session: Option<SessionId>,
     /// The key of the call that has started it, if this one has.
     pub(super) key: Option<String>,
+    /// Whether an earlier request with the same `Idempotency-Key` has done it.
+    pub(super) is_replayed: bool,
 }
 
 /// Work that a call has started, or asks for.
@@ -138,7 +140,7 @@ impl Client {
         let (text, _) = id.rsplit_once('.').filter(|(text, mark)| self.is_own(gateway, EVENT_KIND, text, mark))?;
         let event = URL_SAFE_NO_PAD.decode(text).ok()?;
         let (work, session, key, request): (String, _, _, _) = serde_json::from_slice(&event).ok()?;
-        Some((Begun { work: Work::read(&work)?, session, key }, request))
+        Some((Begun { work: Work::read(&work)?, session, key, is_replayed: false }, request))
     }
 
     /// Names a request of a client whose request ids are unique.

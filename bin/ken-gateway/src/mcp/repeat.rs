@@ -10,11 +10,14 @@ use serde_json::Value;
 use super::client::Client;
 use super::message::Call;
 use crate::app::Gateway;
-use crate::idempotency::{self, begin, digest, mint};
+use crate::idempotency::{self, KeyName, begin, digest, mint};
 use crate::turn::standing;
 
 /// The maximum number of equal calls of one caller in a day, the time for which keys are kept.
 const MAX_EQUAL_CALLS: u32 = 10_000;
+/// The place of an error that is about the key of a request.
+pub(super) const IDEMPOTENCY_KEY: &str = "idempotency-key";
+
 /// How a call has ended, as the status of its kept answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum End {
@@ -30,24 +33,38 @@ pub(super) enum End {
 pub(super) struct Claim {
     pub(super) key: String,
     pub(super) mint: Mint,
+    /// Whether an earlier request with the same `Idempotency-Key` has done the work.
+    pub(super) is_replayed: bool,
 }
 
-/// Finds the key of a call. `id_of` makes the id under which the store waits for its work.
+/// Finds the key of a call: that of its request, if it has one. `id_of` makes the id under which the store waits for its work.
 pub(super) async fn claim(
     gateway: &Gateway,
     client: &Client,
     call: &Call,
+    key: Option<&KeyName>,
     id_of: fn(Mint) -> SubmissionId,
 ) -> Result<Claim, Error> {
     let text = |name: &str| call.params.get(name).map(Value::to_string).unwrap_or_default();
     let (tool, arguments) = (text("name"), text("arguments"));
     let body = digest(&[tool.as_bytes(), arguments.as_bytes()]);
+    if let Some(key) = key {
+        // The owner names the actor and the conversation, too, which are not in the path.
+        let key = digest(&[b"mcp", key.name().as_bytes(), client.owner().as_bytes()]);
+        let state = begin(gateway, &key, body).await.map_err(|error| match error.code {
+            Code::Conflict | Code::Gone => error.at(IDEMPOTENCY_KEY),
+            _ => error,
+        })?;
+        let mint = mint(&state)?;
+        let is_replayed = state.answer.is_some() && !is_running(gateway, &id_of(mint.clone())).await?;
+        return Ok(Claim { key, mint, is_replayed });
+    }
     let equal = digest(&[b"mcp", client.owner().as_bytes(), body.as_bytes()]);
     for count in gateway.mcp_answered.of(&equal)..MAX_EQUAL_CALLS {
         let key = digest(&[equal.as_bytes(), &count.to_be_bytes()]);
         let state = begin(gateway, &key, body.clone()).await?;
         if is_same(&state, client, call) || is_named(&state) && is_running(gateway, &id_of(mint(&state)?)).await? {
-            return Ok(Claim { mint: mint(&state)?, key });
+            return Ok(Claim { mint: mint(&state)?, key, is_replayed: false });
         }
         gateway.mcp_answered.set(&equal, count + 1);
     }

@@ -8,8 +8,8 @@ use ken_types::ops::Nothing;
 use ken_types::ops::cognitive::{CheckWorkflow, WorkflowsCheck};
 use ken_types::ops::runs::{AdmitRun, ByRun, RunStatus, RunsAbort, RunsAdmit, RunsGet};
 use ken_types::ops::store::{
-    Accept, Accepted, Action, CancelSession, ChatAccept, FreshSession, InboundEvent, KeyEnd, Policy, SessionsCancel,
-    State, SubmissionStatus, Target,
+    Accept, Accepted, Action, CancelSession, ChatAccept, FreshSession, InboundEvent, Policy, SessionsCancel, State,
+    SubmissionStatus, Target,
 };
 use ken_types::{Code, Error};
 use serde::Deserialize;
@@ -21,7 +21,7 @@ use super::message::Call;
 use super::repeat::{Claim, claim};
 use crate::app::Gateway;
 use crate::body::check_size;
-use crate::idempotency::finish;
+use crate::idempotency::{KeyName, keep_accepted, release};
 use crate::turn::{Waited, check_model, wait};
 
 /// Whether a tool starts work, or waits for it.
@@ -30,10 +30,15 @@ pub(super) fn is_long(tool: &str) -> bool {
 }
 
 /// Starts the work of a call, or finds that of an earlier one.
-pub(super) async fn begin(gateway: &Gateway, client: &Client, call: &Call) -> Result<Begun, Error> {
+pub(super) async fn begin(
+    gateway: &Gateway,
+    client: &Client,
+    call: &Call,
+    key: Option<&KeyName>,
+) -> Result<Begun, Error> {
     match call.params.get("name").and_then(Value::as_str) {
-        Some("ask_ken") => ask(gateway, client, call).await,
-        Some("run_workflow") => run(gateway, client, call).await,
+        Some("ask_ken") => ask(gateway, client, call, key).await,
+        Some("run_workflow") => run(gateway, client, call, key).await,
         _ => asked_for(gateway, client, call),
     }
 }
@@ -64,20 +69,23 @@ pub(super) fn arguments<T: serde::de::DeserializeOwned>(call: &Call) -> Result<T
     ken_types::json::from_value(given)
 }
 
-async fn ask(gateway: &Gateway, client: &Client, call: &Call) -> Result<Begun, Error> {
+async fn ask(gateway: &Gateway, client: &Client, call: &Call, key: Option<&KeyName>) -> Result<Begun, Error> {
     let Question { question, session } = arguments(call)?;
     check_size("question", &question, PROMPT_BYTES)?;
     if question.trim().is_empty() {
         return Err(Error::invalid("/question", "question is blank"));
     }
     check_model(gateway).await?;
-    let found = claim(gateway, client, call, |mint| TurnIds::new(mint).submission).await?;
+    let found = claim(gateway, client, call, key, |mint| TurnIds::new(mint).submission).await?;
     let ids = TurnIds::new(found.mint);
     let submission = ids.submission.clone();
     let accepted = gateway.store.change::<ChatAccept>(&accept(client, question, session, ids)).await;
     let accepted = kept_if_done(gateway, &found.key, accepted.and_then(refused)).await?;
+    if key.is_some() {
+        keep_accepted(gateway, &found.key, &accepted).await;
+    }
     let session = accepted.session.map(|session| session.id);
-    Ok(Begun { work: Work::Turn(submission), session, key: Some(found.key) })
+    Ok(Begun { work: Work::Turn(submission), session, key: Some(found.key), is_replayed: found.is_replayed })
 }
 
 /// The ids of a turn. The order in which they are made must not change: a repetition makes them again.
@@ -134,10 +142,10 @@ fn refused(accepted: Accepted) -> Result<Accepted, Error> {
     }
 }
 
-/// Forgets the key of a call for which nothing was done.
+/// Frees the key of a call for which nothing was done.
 async fn kept_if_done<T>(gateway: &Gateway, key: &str, done: Result<T, Error>) -> Result<T, Error> {
-    if done.as_ref().is_err_and(|error| !error.is_outcome_unknown()) {
-        finish(gateway, key, KeyEnd::Refused).await;
+    if let Err(error) = &done {
+        release(gateway, key, &error.clone().into()).await;
     }
     done
 }
@@ -146,16 +154,17 @@ fn run_of(mut mint: Mint) -> RunId {
     mint.run()
 }
 
-async fn run(gateway: &Gateway, client: &Client, call: &Call) -> Result<Begun, Error> {
+async fn run(gateway: &Gateway, client: &Client, call: &Call, key: Option<&KeyName>) -> Result<Begun, Error> {
     let NamedWorkflow { workflow, input } = arguments(call)?;
     let payload = input.unwrap_or_else(|| json!({}));
     let check = CheckWorkflow { name: workflow, payload };
     check_workflow(gateway, &check).await?;
-    let Claim { key, mint } = claim(gateway, client, call, |mint| SubmissionId(run_of(mint).0)).await?;
+    let Claim { key, mint, is_replayed } =
+        claim(gateway, client, call, key, |mint| SubmissionId(run_of(mint).0)).await?;
     let admit = AdmitRun { run_id: run_of(mint), workflow: check.name, payload: check.payload };
     let admitted: Result<Nothing, Error> = gateway.store.change::<RunsAdmit>(&admit).await;
     kept_if_done(gateway, &key, admitted).await?;
-    Ok(Begun { work: Work::Run(admit.run_id), session: None, key: Some(key) })
+    Ok(Begun { work: Work::Run(admit.run_id), session: None, key: Some(key), is_replayed })
 }
 
 async fn check_workflow(gateway: &Gateway, check: &CheckWorkflow) -> Result<(), Error> {
@@ -174,7 +183,7 @@ fn asked_for(gateway: &Gateway, client: &Client, call: &Call) -> Result<Begun, E
     let Wanted { id } = arguments(call)?;
     let unknown = || Error::not_found("ask_ken and run_workflow have given no such id to this caller").at("/id");
     let work = client.work_of(gateway, &id).ok_or_else(unknown)?;
-    Ok(Begun { work, session: None, key: None })
+    Ok(Begun { work, session: None, key: None, is_replayed: false })
 }
 
 /// The state of work after waiting for a while.

@@ -6,15 +6,15 @@ use ken_chat::door::{Conversation, Prefix};
 use ken_http::{Failure, Request};
 use ken_types::id::{EventId, Mint, Origin, SubmissionId};
 use ken_types::ops::store::{
-    Accept, Accepted, Action, Answered, ChatAccept, Continuation, DeliveredEvent, DoorsDelivered, DoorsNotice,
-    FreshSession, InboundEvent, Policy, SentNotice, Target,
+    Accept, Accepted, Action, Answered, BySubmission, ChatAccept, Continuation, DeliveredEvent, DoorsDelivered,
+    DoorsFind, DoorsNotice, FreshSession, InboundEvent, KeyState, Policy, SentNotice, Target,
 };
 use ken_types::{Code, Error};
 
 use super::input::Input;
 use super::turn::Turn;
 use crate::app::Gateway;
-use crate::idempotency::{KeyName, caller_name, digest};
+use crate::idempotency::{KeyName, begin_for, caller_name, digest, keep_accepted, mint, release};
 use crate::part::failed_change;
 use crate::turn::standing;
 
@@ -30,6 +30,18 @@ pub(super) struct Begun {
     pub(super) conversation: Option<Conversation>,
     /// Whether the session is new, and older messages of the conversation are left out of it.
     pub(super) shortened: bool,
+    /// Whether an earlier request with the same key has its answer.
+    pub(super) is_replayed: bool,
+}
+
+/// What makes a request one event with its repetitions.
+struct Identity {
+    id: EventId,
+    /// Whether the store completes the id.
+    counted: bool,
+    mint: Mint,
+    /// What an earlier request with the same key has accepted.
+    kept: Option<Accepted>,
 }
 
 /// Accepts a request. `previous` is the answer that it continues, if the caller names one.
@@ -40,15 +52,44 @@ pub(super) async fn accept(
     input: &Input,
     previous: Option<&SubmissionId>,
 ) -> Result<Begun, Failure> {
+    let caller = caller_name(request);
+    let Some(key) = KeyName::of(request)? else {
+        let identity = of_equal(request, body, &caller)?;
+        return begin(gateway, request, input, previous, identity, &caller).await.map(|(_, begun)| begun);
+    };
+    let identity = of_key(begin_for(gateway, key.name(), body).await?)?;
+    let is_kept = identity.kept.is_some();
+    match begin(gateway, request, input, previous, identity, &caller).await {
+        Ok((_, begun)) if is_kept => {
+            let is_replayed = has_ended(gateway, &begun.turn.submission.submission_id).await?;
+            Ok(Begun { is_replayed, ..begun })
+        }
+        Ok((accepted, begun)) => {
+            keep_accepted(gateway, key.name(), &accepted).await;
+            Ok(begun)
+        }
+        Err(failure) => {
+            release(gateway, key.name(), &failure).await;
+            Err(failure)
+        }
+    }
+}
+
+async fn begin(
+    gateway: &Arc<Gateway>,
+    request: &Request,
+    input: &Input,
+    previous: Option<&SubmissionId>,
+    identity: Identity,
+    caller: &str,
+) -> Result<(Accepted, Begun), Failure> {
+    let Identity { id, counted, mut mint, kept } = identity;
     let answered = input.answered()?;
-    if let Some(answered) = &answered {
+    if let (Some(answered), None) = (&answered, &kept) {
         check_open(gateway, answered).await?;
     }
     let after = previous.or_else(|| answered.as_ref().map(|answered| &answered.of));
-    let caller = caller_name(request);
-    let mut mint = Mint::fresh()?;
-    let (id, counted) = event_id(gateway, request, body, &caller).await?;
-    let conversation = input.conversation(&caller);
+    let conversation = input.conversation(caller);
     let (target, shortened) = target(request, input, &conversation, after.cloned(), &mut mint)?;
     // A session that is named may hold more than these messages, so they do not find it later.
     let is_found = previous.is_none() && matches!(target, Target::Continued(_));
@@ -67,10 +108,24 @@ pub(super) async fn accept(
         action: Action::Prompt { submission_id: mint.submission(), policy: Policy::Queue },
         counted,
     };
-    let accepted = gateway.store.change::<ChatAccept>(&args).await;
+    let accepted = match kept {
+        Some(accepted) => Ok(accepted),
+        None => gateway.store.change::<ChatAccept>(&args).await,
+    };
     let accepted = accepted.map_err(|error| failed_change(error, "eventId", args.event.id.as_str()))?;
-    let (turn, shortened) = begun(gateway, request, accepted, shortened).await?;
-    Ok(Begun { turn, shortened, conversation: Some(conversation).filter(|_| is_found) })
+    let (turn, shortened) = begun(gateway, request, accepted.clone(), shortened).await?;
+    let conversation = Some(conversation).filter(|_| is_found);
+    Ok((accepted, Begun { turn, shortened, conversation, is_replayed: false }))
+}
+
+/// Whether the turn of a repeated request had ended before. An answer that was deleted by its id is not given again.
+async fn has_ended(gateway: &Gateway, id: &SubmissionId) -> Result<bool, Failure> {
+    let found = gateway.store.call::<DoorsFind>(&BySubmission { submission_id: id.clone() }).await;
+    found.map_err(|error| match error.code {
+        Code::NotFound => Failure::from(Error::gone("the answer to the request with this idempotency key was deleted")),
+        _ => error.into(),
+    })?;
+    Ok(standing(gateway, id).await?.state.is_settled())
 }
 
 /// Checks that results are there for exactly the calls with which a turn ended.
@@ -108,16 +163,20 @@ async fn begun(
     Ok((turn, shortened))
 }
 
-/// Returns the id of the event, and whether the store completes it. A key stands for the request. Without one, equal requests are the
-/// same event until the answer has arrived.
-async fn event_id(gateway: &Gateway, request: &Request, body: &[u8], caller: &str) -> Result<(EventId, bool), Failure> {
-    if let Some(key) = KeyName::of(request)? {
-        key.check_body(gateway, body).await?;
-        return Ok((EventId(format!("openai-key:{}", key.name())), false));
-    }
+/// All ids come from the key, so that a request that the store has refused has other ones with the next attempt.
+fn of_key(state: KeyState) -> Result<Identity, Error> {
+    let mut mint = mint(&state)?;
+    let defect = |_| Error::internal("what an idempotency key keeps is no accepted message");
+    let kept = state.answer.map(|kept| serde_json::from_str(&kept.body).map_err(defect)).transpose()?;
+    Ok(Identity { id: EventId(mint.prefixed("openai-key:")), counted: false, mint, kept })
+}
+
+/// Without a key, equal requests are the same event until the answer has arrived.
+fn of_equal(request: &Request, body: &[u8], caller: &str) -> Result<Identity, Error> {
     let session = request.header(SESSION).unwrap_or_default();
     let parts = [caller.as_bytes(), request.path().as_bytes(), session.as_bytes(), body];
-    Ok((EventId(format!("openai:{}", digest(&parts))), true))
+    let id = EventId(format!("openai:{}", digest(&parts)));
+    Ok(Identity { id, counted: true, mint: Mint::fresh()?, kept: None })
 }
 
 /// Returns the session that the request is for, and whether a new one would lack older messages.

@@ -20,6 +20,7 @@ use super::tools::{Tools, call_id};
 use super::turn::Turn;
 use crate::app::Gateway;
 use crate::body;
+use crate::idempotency::replayed;
 use crate::turn::check_model;
 
 /// A request for an answer.
@@ -60,14 +61,16 @@ pub(crate) async fn complete(gateway: Arc<Gateway>, mut request: Request) -> Res
     check_model(&gateway).await?;
     let held = request.hold()?;
     let until = Instant::now() + gateway.door_wait;
-    let Begun { turn, shortened, conversation } = accept(&gateway, &request, &bytes, &asked.input, None).await?;
+    let Begun { turn, shortened, conversation, is_replayed } =
+        accept(&gateway, &request, &bytes, &asked.input, None).await?;
     let session = turn.session.to_string();
     let (id, created) = (format!("chatcmpl-{}", turn.id()), turn.received_at);
     let answer = Answer { head: Head { id, created, model: asked.input.model }, turn, conversation, _held: held };
-    let response = match asked.stream {
-        Some(with_usage) => Response::events(|frames| answer.stream(frames, with_usage)),
-        None => answer.whole(until).await?,
+    let done = match asked.stream {
+        Some(with_usage) => Ok(Response::events(|frames| answer.stream(frames, with_usage))),
+        None => answer.whole(until).await,
     };
+    let response = if is_replayed { replayed(done) } else { done }?;
     named_ignored(response.text_header(SESSION, &session)?, asked.ignored, shortened)
 }
 

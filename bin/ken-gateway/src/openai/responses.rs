@@ -19,6 +19,7 @@ use super::tools::Tools;
 use super::turn::Turn;
 use crate::app::Gateway;
 use crate::body;
+use crate::idempotency::replayed;
 use crate::turn::check_model;
 
 const KNOWN: Known = Known {
@@ -151,18 +152,19 @@ pub(crate) async fn create(gateway: Arc<Gateway>, mut request: Request) -> Resul
     let held = request.hold()?;
     let previous = asked.previous.as_ref();
     let accepted = accept(&gateway, &request, &bytes, &asked.input, previous).await;
-    let Begun { turn, shortened, .. } =
+    let Begun { turn, shortened, is_replayed, .. } =
         accepted.map_err(|failure| match (failure.error().at.as_deref(), previous) {
             (Some("/after"), Some(previous)) => unknown_previous(&super::answer::id_of(previous)),
             _ => failure,
         })?;
     let session = turn.session.to_string();
     let answer = Answer::new(asked.input.model, turn, asked.previous, Some(held));
-    let response = match (asked.stream, asked.background) {
-        (true, _) => Response::events(|frames| answer.stream(frames)),
-        (false, true) => answer.begun(),
-        (false, false) => whole(answer).await?,
+    let done = match (asked.stream, asked.background) {
+        (true, _) => Ok(Response::events(|frames| answer.stream(frames))),
+        (false, true) => Ok(answer.begun()),
+        (false, false) => whole(answer).await,
     };
+    let response = if is_replayed { replayed(done) } else { done }?;
     named_ignored(response.text_header(SESSION, &session)?, asked.ignored, shortened)
 }
 

@@ -11,7 +11,8 @@ use crate::tables::sql::{Row, params};
 /// The oldest release of the server, as it gives its number.
 const OLDEST_SERVER: i64 = 150_000;
 
-const STEPS: &[&str] = &[include_str!("baseline.sql"), include_str!("several_hosts.sql")];
+const STEPS: &[&str] =
+    &[include_str!("baseline.sql"), include_str!("several_hosts.sql"), include_str!("../openai_keys.sql")];
 
 /// A number for the lock under which the schema is created: "KEN1".
 const LOCK: &str = "SELECT pg_advisory_xact_lock(1262833201)";

@@ -50,10 +50,13 @@ pub(crate) const STEPS: &[&str] = &[
     DURATIONS,
     CHANGE_NUMBERS,
     NO_USAGE_TRIGGER,
+    OPENAI_KEYS,
 ];
 
 /// The version of a database after all migrations.
 pub(crate) const VERSION: usize = STEPS.len();
+
+const OPENAI_KEYS: &str = include_str!("../openai_keys.sql");
 
 /// The store writes a row of `usage` itself, with what it knows when it writes the summary. The trigger read all of that out of the summary again.
 const NO_USAGE_TRIGGER: &str = "DROP TRIGGER IF EXISTS usage_of_summary;";
@@ -933,6 +936,32 @@ mod tests {
         let mut durations = database.prepare("SELECT duration FROM usage ORDER BY submission").unwrap();
         let durations = durations.query_map([], |row| row.get::<_, Option<i64>>(0)).unwrap();
         assert_eq!(durations.map(Result::unwrap).collect::<Vec<_>>(), [Some(1377), None, None, Some(1377)]);
+    }
+
+    #[test]
+    fn keys_of_openai_keep_what_was_accepted_with_them() {
+        let database = before(OPENAI_KEYS);
+        let old = r#"INSERT INTO keys (id, key, body, seed, at, status, answer) VALUES
+                       (1, 'done', 'b', 's', 0, NULL, NULL), (2, 'refused', 'b', 's', 0, NULL, NULL), (3, 'open', 'b', 's', 0, NULL, NULL),
+                       (4, 'gone', 'b', 's', 0, 410, NULL), (5, 'kept', 'b', 's', 0, 201, 'kept');
+                     INSERT INTO events (id, kind, text, received_at, answer) VALUES
+                       ('openai-key:done', 'x', '', 0, '{"session":{"id":"a","title":"\"refused\":"}}'),
+                       ('openai-key:refused', 'x', '', 0, '{"refused":{"code":"busy"}}'),
+                       ('openai-key:gone', 'x', '', 0, '{}'), ('openai-key:kept', 'x', '', 0, '{}');"#;
+        database.execute_batch(old).unwrap();
+        database.execute_batch(&format!("BEGIN IMMEDIATE; {OPENAI_KEYS} COMMIT")).unwrap();
+        let mut keys = database.prepare("SELECT status, answer FROM keys ORDER BY id").unwrap();
+        let keys = keys.query_map([], |row| Ok((row.get(0)?, row.get(1)?))).unwrap();
+        let keys: Vec<(Option<u16>, Option<String>)> = keys.map(Result::unwrap).collect();
+        let done = r#"{"session":{"id":"a","title":"\"refused\":"}}"#.to_owned();
+        let expected = [
+            (Some(200), Some(done)),
+            (None, None),
+            (None, None),
+            (Some(410), None),
+            (Some(201), Some("kept".to_owned())),
+        ];
+        assert_eq!(keys, expected);
     }
 
     #[test]
