@@ -110,6 +110,13 @@ fn frames(system: &System) {
             vec![b"a\r\nb\rc", b"\n\ndata:d\n\r\n\r"],
             "data:a\ndata:b\ndata:c\ndata:\ndata:data:d\ndata:\ndata:\ndata:\n",
         ),
+        // Readers take away one blank after the colon, and nothing else.
+        (
+            "blanks",
+            TEXT,
+            vec![b" one\n  two\n \n", b"\tno blank "],
+            "data:  one\ndata:   two\ndata:  \ndata:\tno blank \n",
+        ),
         ("bytes", BYTES, vec![b"\x00\xff", b"\r\n"], "data:AP8NCg==\n"),
     ] {
         let target = format!("/streams/frames/{name}");

@@ -67,6 +67,10 @@ pub(crate) fn data_frame(mut page: StreamPage, form: Form, kind: Kind) -> Bytes 
 
 fn push_line(frame: &mut Vec<u8>, line: &[u8]) {
     frame.extend_from_slice(b"data:");
+    // Readers take away one blank after the colon.
+    if line.starts_with(b" ") {
+        frame.push(b' ');
+    }
     frame.extend_from_slice(line);
     frame.push(b'\n');
 }
