@@ -1,8 +1,10 @@
 //! Access to the gateway by peer, forwarding headers, host, origin and secret; and rate limits.
 
+use std::io::{Read, Write};
+use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
 
-use ken_tests::{Answer, Builder, System, scripted_builder, until};
+use ken_tests::{Answer, Browser, Builder, Client, System, chromium, scripted_builder, skip, until};
 use nix::sys::signal::Signal;
 use serde_json::json;
 
@@ -253,6 +255,99 @@ fn the_pages_of_a_listed_origin_are_local() {
     let system = Builder::default().config("[gateway]\norigins = [\"http://localhost:8080\"]\n").start();
     get(&system, "/api/chat/sessions", &[("Origin", "http://localhost:8080")]).expect(200);
     get(&system, "/api/chat/sessions", &[("Origin", "http://localhost:8081")]).expect(403);
+    // The browser asks first, and lets the page read only what names its origin.
+    let own = format!("http://{}", system.address());
+    let asks = ("Access-Control-Request-Method", "POST");
+    let names = ("Access-Control-Request-Headers", "content-type,idempotency-key");
+    for path in ["/api/chat/events", "/v1/chat/completions", "/mcp", "/health"] {
+        let send = |method: &str, headers: &[(&str, &str)]| {
+            let mut client = Client::connect(system.address());
+            let request = client.request(method, path);
+            headers.iter().fold(request, |request, (name, value)| request.header(name, value)).send()
+        };
+        let header = |answer: &Answer, name: &str| answer.header(name).map(str::to_owned);
+        for (origin, is_listed) in [("http://localhost:8080", true), ("http://localhost:8081", false), (&own, false)] {
+            let asked = send("OPTIONS", &[("Origin", origin), asks, names]);
+            assert_eq!(asked.status == 204, is_listed, "{path} {origin}: {}", asked.status);
+            for answer in [&asked, &send("GET", &[("Origin", origin)])] {
+                let allowed = header(answer, "access-control-allow-origin");
+                assert_eq!(allowed.as_deref(), is_listed.then_some(origin), "{path}");
+                assert_eq!(header(answer, "vary").as_deref(), is_listed.then_some("origin"), "{path}");
+                assert_eq!(header(answer, "access-control-allow-credentials"), None, "{path}");
+            }
+            let allowed = header(&asked, "access-control-allow-headers");
+            assert_eq!(allowed.as_deref(), is_listed.then_some(names.1), "{path} {origin}");
+        }
+        let plain = send("OPTIONS", &[("Origin", "http://localhost:8080")]);
+        assert_eq!(plain.status, 405, "{path}: no preflight");
+        let two = send("GET", &[("Origin", "http://localhost:8080"), ("Origin", "http://localhost:8081")]);
+        assert_eq!(header(&two, "access-control-allow-origin"), None, "{path}");
+    }
+    // A stream is for the pages of all origins.
+    let options = [("Origin", "http://localhost:8080"), asks];
+    let mut client = system.client();
+    let request = client.request("OPTIONS", "/streams/x");
+    let asked = options.iter().fold(request, |request, (name, value)| request.header(name, value)).send().expect(204);
+    assert_eq!(asked.header("access-control-allow-origin"), Some("*"));
+}
+
+/// Serves an empty page to a browser, and returns its origin.
+fn page() -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    std::thread::spawn(move || {
+        for mut connection in listener.incoming().flatten() {
+            _ = connection.read(&mut [0; 4096]);
+            let page =
+                "HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: 4\r\nConnection: close\r\n\r\npage";
+            _ = connection.write_all(page.as_bytes());
+        }
+    });
+    format!("http://localhost:{port}")
+}
+
+#[test]
+fn a_browser_lets_the_pages_of_listed_origins_call() {
+    let Some(program) = chromium() else { return skip("chromium is not installed") };
+    let (listed, other) = (page(), page());
+    let system = scripted_builder().config(&format!("[gateway]\norigins = [\"{listed}\"]\n")).start();
+    let browser = Browser::open(&program);
+    let tab = browser.tab(800, 600, false);
+    let port = system.address().port();
+    // For a page of localhost, 127.0.0.1 is another site.
+    for (origin, host, is_allowed) in
+        [(&listed, "localhost", true), (&listed, "127.0.0.1", true), (&other, "localhost", false)]
+    {
+        tab.open(origin);
+        tab.wait(&format!("location.origin === {} && document.readyState === 'complete'", json!(origin)));
+        let gateway = format!("http://{host}:{port}");
+        let message = json!({"text": "hello"}).to_string();
+        let ask = format!(
+            "fetch('{gateway}/api/chat/events', {{method: 'POST', body: {}, headers: {{'content-type': 'application/json', \
+               'idempotency-key': '{host}'}}}}).then(async answer => (await answer.json()).result.text + ' ' + \
+               Boolean(answer.headers.get('x-request-id')), () => 'blocked')",
+            json!(message)
+        );
+        assert_eq!(tab.eval(&ask), if is_allowed { "Hello there. true" } else { "blocked" }, "{origin} {host}");
+        let events = format!(
+            "new Promise(done => {{ const events = new EventSource('{gateway}/api/events'); \
+               const end = what => {{ events.close(); done(what); }}; \
+               events.addEventListener('control', () => end('open')); events.onerror = () => end('blocked'); }})"
+        );
+        assert_eq!(tab.eval(&events), if is_allowed { "open" } else { "blocked" }, "{origin} {host}");
+    }
+    // Lines of a text that begin with blanks arrive as they are.
+    tab.open(&listed);
+    tab.wait(&format!("location.origin === {} && document.readyState === 'complete'", json!(listed)));
+    let mut client = system.client();
+    let text = "  indented: 1\n    - a\n \n";
+    client.request("PUT", "/streams/text").header("Content-Type", "text/plain").body(text).send().expect(201);
+    let read = format!(
+        "new Promise(done => {{ const events = new EventSource('http://localhost:{port}/streams/text?offset=-1&live=sse'); \
+           events.addEventListener('data', event => {{ events.close(); done(event.data); }}); \
+           events.onerror = () => done('blocked'); }})"
+    );
+    assert_eq!(tab.eval(&read), text);
 }
 
 /// A socket that its process has closed belongs to nobody, and is shown as one of root. The gateway is stopped meanwhile, so

@@ -158,6 +158,8 @@ impl Access {
         let Some(host) = host.filter(|_| target_is_local) else {
             return Some(Foreign::Host);
         };
+        // A page of another site is there only if its origin is configured, which it then names.
+        is_cross_site &= self.configured_origin(headers).is_none();
         if is_cross_site || headers.get_all(ORIGIN).iter().any(|origin| !self.is_own_origin(origin, host)) {
             return Some(Foreign::Origin);
         }
@@ -168,9 +170,21 @@ impl Access {
     /// Whether an origin is the address by which the listener itself was called, or configured. That it is a loopback address
     /// is not enough: another program, of another user, may serve pages on another port.
     fn is_own_origin(&self, origin: &HeaderValue, host: &str) -> bool {
-        let origin = origin.to_str().unwrap_or_default();
-        let is_called = origin.strip_prefix("http://").is_some_and(|called| called.eq_ignore_ascii_case(host));
-        is_called || self.origins.iter().any(|own| own.eq_ignore_ascii_case(origin))
+        let called = origin.to_str().ok().and_then(|origin| origin.strip_prefix("http://"));
+        called.is_some_and(|called| called.eq_ignore_ascii_case(host)) || self.is_configured(origin)
+    }
+
+    fn is_configured(&self, origin: &HeaderValue) -> bool {
+        self.origins.iter().any(|own| own.as_bytes().eq_ignore_ascii_case(origin.as_bytes()))
+    }
+
+    /// Returns the origin of a page if it is a configured one, whose scripts may read the responses.
+    pub(crate) fn configured_origin<'a>(&self, headers: &'a HeaderMap) -> Option<&'a HeaderValue> {
+        let mut given = headers.get_all(ORIGIN).iter();
+        match (given.next(), given.next()) {
+            (Some(origin), None) if self.is_configured(origin) => Some(origin),
+            _ => None,
+        }
     }
 }
 
@@ -382,6 +396,11 @@ mod tests {
         assert_eq!(check("/", &two), Some(Foreign::Origin));
         for (site, local) in [("same-origin", true), ("none", true), ("same-site", true), ("cross-site", false)] {
             assert_eq!(check("/", &[host, ("sec-fetch-site", site)]).is_none(), local, "{site}");
+            // A configured page may be one of another site.
+            let configured = [host, ("sec-fetch-site", site), ("origin", "http://localhost:5173")];
+            assert_eq!(check("/", &configured), None, "{site}");
+            let other = [host, ("sec-fetch-site", site), ("origin", "http://localhost:5174")];
+            assert_eq!(check("/", &other), Some(Foreign::Origin), "{site}");
         }
     }
 

@@ -42,6 +42,7 @@ impl<S: Send + Sync + 'static> hyper::service::Service<http::Request<Incoming>> 
     fn call(&self, request: http::Request<Incoming>) -> PendingResponse<S> {
         let (head, body) = request.into_parts();
         let mut answer = PendingResponse {
+            page: self.listener.access.configured_origin(&head.headers).cloned(),
             id: self.listener.request_id(&head.headers),
             listener: self.listener.clone(),
             connection: self.connection.clone(),
@@ -64,6 +65,8 @@ pub(crate) struct PendingResponse<S> {
     envelope: Envelope,
     is_own_form: bool,
     for_pages: Option<PageHeaders>,
+    /// The origin of the page that has sent the request, if it is configured.
+    page: Option<HeaderValue>,
     quota: Option<Quota>,
     /// The running function of the route, or the reason why there is none.
     work: Result<Work, Option<Failure>>,
@@ -88,6 +91,11 @@ impl<S: Send + Sync + 'static> Service<S> {
         answer.envelope = area.envelope;
         answer.is_own_form = area.is_own_form;
         answer.for_pages = area.for_pages;
+        if answer.page.is_some() && area.for_pages.is_none() && is_preflight(&head) {
+            // The browser asks before it sends the page's request, without the secret, for any path. The request itself is checked.
+            let allowed = preflight(&head.headers);
+            return Ok(Box::pin(async { Ok(allowed) }));
+        }
         let caller = answer.admit(area, &head)?;
         let found = routes.find(&head.method, head.uri.path());
         let limiter = match &found {
@@ -169,6 +177,11 @@ impl<S> PendingResponse<S> {
         for (name, value) in self.for_pages.into_iter().flatten() {
             headers.insert(HeaderName::from_static(name), HeaderValue::from_static(value));
         }
+        if let (Some(origin), None) = (&self.page, self.for_pages) {
+            headers.insert(header::ACCESS_CONTROL_ALLOW_ORIGIN, origin.clone());
+            headers.insert(header::ACCESS_CONTROL_EXPOSE_HEADERS, HeaderValue::from_static("*"));
+            headers.append(header::VARY, HeaderValue::from_static("origin"));
+        }
         let policy = headers.entry(RESOURCE_POLICY);
         policy.or_insert(HeaderValue::from_static("same-origin"));
         if must_close {
@@ -217,6 +230,23 @@ impl<S: Send + Sync + 'static> Future for PendingResponse<S> {
             Err(failure) => Err(failure.take().unwrap_or_else(|| draining().into())),
         };
         Poll::Ready(Ok(self.finish(done)))
+    }
+}
+
+fn is_preflight(head: &http::request::Parts) -> bool {
+    head.method == http::Method::OPTIONS && head.headers.contains_key(header::ACCESS_CONTROL_REQUEST_METHOD)
+}
+
+/// Allows a configured page what local programs may send: every method, and the headers that it asks for. Libraries add headers of their
+/// own. Cookies are not allowed: nothing here uses them.
+fn preflight(asked: &HeaderMap) -> Response {
+    let methods = HeaderValue::from_static("GET, HEAD, POST, PUT, PATCH, DELETE");
+    let response = Response::empty(204)
+        .header(header::ACCESS_CONTROL_ALLOW_METHODS, methods)
+        .header(header::ACCESS_CONTROL_MAX_AGE, HeaderValue::from_static("600"));
+    match asked.get(header::ACCESS_CONTROL_REQUEST_HEADERS) {
+        Some(names) => response.header(header::ACCESS_CONTROL_ALLOW_HEADERS, names.clone()),
+        None => response,
     }
 }
 
