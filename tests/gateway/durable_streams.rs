@@ -80,6 +80,12 @@ fn raw_bytes(system: &System) {
     let head = send(&mut system.client(), "HEAD", "/streams/raw/ttl", &[], b"").expect(200);
     assert_eq!((head.header("stream-ttl"), head.header("stream-expires-at")), (Some("60"), None));
     assert_eq!(head.header("stream-next-offset"), Some(place(0).as_str()));
+    // The longest time has an end with a date.
+    let longest = &[("Content-Type", "text/plain"), ("Stream-TTL", "100000000000")];
+    put(system, "/streams/raw/longest", longest, b"").expect(201);
+    put(system, "/streams/raw/longest", longest, b"").expect(200);
+    let listed = system.get("/streams?prefix=raw/longest").expect(200).text("/streams/0/expiresAt");
+    assert!(listed.starts_with("51"), "{listed}");
 }
 
 /// The whole response of an event stream, as it is sent.
@@ -149,6 +155,8 @@ fn refusals(system: &System) {
     }
     for (header, value, at) in [
         ("Stream-TTL", "01", "stream-ttl"),
+        ("Stream-TTL", "100000000001", "stream-ttl"),
+        ("Stream-TTL", "9223372036854775808", "stream-ttl"),
         ("Stream-Expires-At", "tomorrow", "stream-expires-at"),
         ("Stream-Fork-Offset", "-1", "stream-forked-from"),
     ] {

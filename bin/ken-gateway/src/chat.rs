@@ -142,8 +142,9 @@ impl Preference {
     }
 
     pub(crate) fn of(request: &Request, configured: Duration) -> Preference {
-        let header = request.header("prefer").unwrap_or_default();
-        for preference in header.split([',', ';']).map(str::trim) {
+        // Several lines of a header mean the same as one with commas (RFC 9110, 5.3).
+        let lines = request.headers().get_all("prefer").iter().filter_map(|line| line.to_str().ok());
+        for preference in lines.flat_map(|line| line.split([',', ';'])).map(str::trim) {
             if preference.eq_ignore_ascii_case("respond-async") {
                 return Preference { time: Duration::ZERO, applied: Some("respond-async".to_owned()) };
             }

@@ -34,6 +34,9 @@ const ALLOWED_HEADERS: &str = "Content-Type, If-None-Match, Last-Event-ID, x-api
      Stream-Closed, Stream-Forked-From, Stream-Fork-Offset, Stream-Fork-Sub-Offset, Producer-Id, Producer-Epoch, \
      Producer-Seq";
 
+/// The longest time for which a stream can be kept unused, in seconds: 3,170 years. The end of a longer one may have no date.
+const MAX_TTL: u64 = 100_000_000_000;
+
 /// A path segment that the protocol reserves for an optional feature, which is not supported.
 const RESERVED: &str = "__ds";
 
@@ -290,8 +293,8 @@ fn lifetime(headers: &HeaderMap) -> Result<Option<Lifetime>, Failure> {
         (None, None) => Ok(None),
         (Some(_), Some(_)) => wrong("stream-ttl", "Stream-TTL and Stream-Expires-At exclude each other"),
         (Some(_), None) => match text(headers, "stream-ttl").and_then(number) {
-            Some(seconds) => Ok(Some(Lifetime::Ttl(seconds))),
-            None => wrong("stream-ttl", "Stream-TTL must be a number of seconds"),
+            Some(seconds) if seconds <= MAX_TTL => Ok(Some(Lifetime::Ttl(seconds))),
+            _ => wrong("stream-ttl", &format!("Stream-TTL must be a number of seconds, at most {MAX_TTL}")),
         },
         (None, Some(_)) => match text(headers, "stream-expires-at").map(Timestamp::from_rfc3339) {
             Some(Ok(at)) => Ok(Some(Lifetime::ExpiresAt(at))),
