@@ -139,7 +139,7 @@ const DOWN: &[(&str, &str, &str, Seed)] = &[
         stand_in(&copies(home, "ken-sandbox"), "ken-sandbox", answer);
         None
     }),
-    ("everybody is let in", "open-without-secret", "0.0.0.0", |home| {
+    ("everybody is let in", "configuration", "0.0.0.0", |home| {
         config(home, "[gateway]\nport = 0\nlisten = \"0.0.0.0\"\n");
         None
     }),

@@ -143,6 +143,7 @@ pub(crate) fn commit(
     mut record: Record,
     contents: &Contents<'_>,
 ) -> Result<Record, Error> {
+    check_places(&record.files)?;
     record.folders = missing_folders(tree, &record.files);
     // On the disk before the first file changes: after a crash, the record says what is to be put back.
     journal.begin(&record)?;
@@ -162,6 +163,16 @@ pub(crate) fn commit(
             }
             Err(error)
         }
+    }
+}
+
+/// Fails if a change makes a file where another of its files needs a folder.
+fn check_places(files: &[Entry]) -> Result<(), Error> {
+    let made = || files.iter().filter(|entry| entry.after.is_some()).map(|entry| &entry.path);
+    let around: BTreeSet<RelPath> = made().flat_map(RelPath::folders).collect();
+    match made().find(|place| around.contains(place)) {
+        Some(place) => Err(Error::invalid("/path", format!("{place} would be a file and a folder"))),
+        None => Ok(()),
     }
 }
 

@@ -282,14 +282,13 @@ fn several_edits_are_one_change() {
     assert_eq!((home.text("repos/site/a").as_str(), home.text("repos/site/sub/b").as_str()), ("I\n", "2\n"));
     assert!(!home.path("repos/site/b").exists());
     assert_eq!(std::fs::metadata(home.path("repos/site/c.sh")).unwrap().permissions().mode() & 0o777, 0o755);
-    // A file has the name of a folder that the change needs. This is noticed only during the change, which then
-    // restores everything.
+    // A file has the name of a folder that the change needs.
     let before = home.files();
     let error = home.refused(
         "apply",
         &json!({"edits": [{"path": "repos/site/a", "content": "z"}, {"path": "repos/site/z", "content": "z"}, {"path": "repos/site/z/y", "content": "z"}]}),
     );
-    assert!(error["message"].as_str().unwrap().contains("folder"), "{error}");
+    assert_eq!(error["message"], "repos/site/z would be a file and a folder", "{error}");
     assert_eq!(home.files(), before);
 }
 

@@ -222,10 +222,10 @@ fn stashes_come_back_in_their_order() {
             stash("kept");
         }
         // What a person has stashed since stays.
-        project.run("last", "git stash drop -q");
+        project.run("dropped", "git stash drop -q");
         stash("by hand");
         let before = project.state();
-        let (status, undone) = project.home.report(&["undo", "last"]);
+        let (status, undone) = project.home.report(&["undo", "dropped"]);
         assert_eq!(status, Some(1), "{undone}");
         assert_eq!(project.state(), before);
     }

@@ -5,7 +5,6 @@ use std::fs::Metadata;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
 
-use ken_client::Secret;
 use ken_types::config::{Config, Gateway, TrustLoopback};
 use ken_types::places::Places;
 use nix::unistd::geteuid;
@@ -175,17 +174,9 @@ fn proxy_of_the_same_user(places: &Places) -> Option<String> {
     })
 }
 
-/// Reports a gateway that other machines can reach without a secret.
+/// Reports who is let in without a secret. That other machines can reach a gateway without one is an error of the configuration.
 pub(super) fn check_exposure(places: &Places, config: &Config, findings: &mut Findings) {
-    let gateway = &config.gateway;
     let secrets = config::secrets(&places.secrets());
-    let of_operator = secrets.iter().any(|(name, value)| name == "API_SECRET" && !value.is_empty());
-    let has_secret = of_operator || Secret::configured(places).is_ok_and(|secret| secret.is_some());
-    let file = &places.config.display();
-    if !gateway.listen.is_loopback() && !has_secret {
-        let why = format!("[gateway] listen = \"{}\" without API_SECRET in secrets.env", gateway.listen);
-        let fix = format!("set API_SECRET in {}, or listen on 127.0.0.1", places.secrets().display());
-        findings.error("open-without-secret", file, why, fix);
-    }
-    check_trust(places, gateway, of_operator, findings);
+    let has_secret = secrets.iter().any(|(name, value)| name == "API_SECRET" && !value.is_empty());
+    check_trust(places, &config.gateway, has_secret, findings);
 }
