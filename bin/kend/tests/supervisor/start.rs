@@ -110,7 +110,7 @@ fn files_that_others_can_change_are_refused_with_the_remedy() {
             assert_eq!(ended.stderr.lines().count(), 1, "{}", ended.stderr);
             let path = home.path(name);
             let path = path.to_str().unwrap().trim_end_matches('/');
-            for text in [format!("kend: {path}: {why}"), format!("; {remedy} {path}")] {
+            for text in [format!("kend: {path}: {why}"), format!("{remedy} {path}")] {
                 ended.assert_stderr_contains(&text);
             }
         }
@@ -120,17 +120,17 @@ fn files_that_others_can_change_are_refused_with_the_remedy() {
         [("", 0o720, 0o700), ("", 0o702, 0o700), ("ken.toml", 0o664, 0o644), ("ken.toml", 0o646, 0o644)]
     {
         mode(&home.path(name), bad);
-        refused(name, &format!("has mode {bad:04o}, others can change it"), "chmod go-w");
+        refused(name, &format!("has mode {bad:04o}, others can change it"), "; chmod go-w");
         mode(&home.path(name), good);
     }
     mode(&home.path("secrets.env"), 0o640);
-    refused("secrets.env", "has mode 0640, others can read it", "chmod 600");
+    refused("secrets.env", "has mode 0640, others can read it", "; chmod 600");
     mode(&home.path("secrets.env"), 0o600);
     // Only root can create a file that belongs to another user.
     if nix::unistd::geteuid().is_root() {
         for name in ["", "ken.toml", "secrets.env"] {
             std::os::unix::fs::chown(home.path(name), Some(12_345), None).unwrap();
-            refused(name, "belongs to the user with id 12345, who is neither root", "chown 0");
+            refused(name, "belongs to the user with id 12345, who is neither root", ", or chown 0");
             std::os::unix::fs::chown(home.path(name), Some(0), None).unwrap();
         }
     }
