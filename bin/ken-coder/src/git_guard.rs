@@ -13,7 +13,7 @@ use ken_tool::{Code, Error};
 use rustix::fs::FileType;
 
 use crate::confine::{Access, with_tree};
-use crate::git_names::Names;
+use crate::git_names::{Found, Names, is_kept};
 use crate::journal::{Entry, Journal};
 use crate::programs::GitPrograms;
 use crate::rel_path::RelPath;
@@ -67,31 +67,6 @@ const STRATEGIES: [&str; 6] = ["octopus", "ort", "ours", "recursive", "resolve",
 /// The temporary name of a file that is put back, and the end of the name of what is put aside.
 const TEMPORARY: &str = "tmp_obj_ken";
 const ASIDE: &str = "ken-disabled";
-/// The settings that a repository made by a command keeps. `*` stands for a name that it chose.
-const KEPT: [&str; 22] = [
-    "branch.*.merge",
-    "branch.*.rebase",
-    "branch.*.remote",
-    "core.autocrlf",
-    "core.bare",
-    "core.eol",
-    "core.filemode",
-    "core.ignorecase",
-    "core.logallrefupdates",
-    "core.precomposeunicode",
-    "core.repositoryformatversion",
-    "core.symlinks",
-    "extensions.compatobjectformat",
-    "extensions.objectformat",
-    "extensions.refstorage",
-    "remote.*.fetch",
-    "remote.*.tagopt",
-    "remote.*.url",
-    "submodule.*.active",
-    "submodule.*.url",
-    "user.email",
-    "user.name",
-];
 
 /// The repositories below some folders, and the files in them that git takes programs from.
 #[derive(Debug, Default)]
@@ -118,7 +93,7 @@ impl GitFolders {
             return Ok(found);
         }
         found.names =
-            Names::read(settings, &found, &|text| match config_values(settings, &RelPath::default(), text) {
+            Names::read(settings, found.places(), &|text| match config_values(settings, &RelPath::default(), text) {
                 // What git cannot read names nothing, and the git of a person fails there too.
                 Err(error) if error.code == Code::Conflict => Ok(String::new()),
                 listed => listed,
@@ -205,12 +180,8 @@ impl GitFolders {
         }
     }
 
-    pub(crate) fn folders(&self) -> impl Iterator<Item = &RelPath> {
-        self.folders.iter()
-    }
-
-    pub(crate) fn git_places(&self) -> impl Iterator<Item = &RelPath> {
-        self.git_places.iter()
+    fn places(&self) -> Found<'_> {
+        Found { git_places: &self.git_places, folders: &self.folders }
     }
 
     pub(crate) fn names(&self) -> Names {
@@ -291,7 +262,7 @@ impl GitFolders {
     ) -> Vec<RelPath> {
         let mut now = GitFolders::find(settings, tree, scope);
         // The configurations are going to be as they were. Their relative paths also count in the work trees that are new.
-        let mut named = self.names.clone().with_folders(settings, &now).places(settings, false);
+        let mut named = self.names.clone().with_folders(settings, now.places()).places(settings, false);
         named.extend(self.named.clone());
         now.add_named(settings, tree, scope, named);
         let before: BTreeMap<&RelPath, &Version> =
@@ -481,16 +452,6 @@ fn has_only_samples(tree: &Tree, hooks: &RelPath) -> bool {
     names.is_ok_and(|names| names.iter().all(|name| name.ends_with(".sample")))
 }
 
-pub(crate) fn is_kept((key, value): &(String, String)) -> bool {
-    let name = match (key.split_once('.'), key.rsplit_once('.')) {
-        (Some((section, rest)), Some((_, name))) if rest.contains('.') => format!("{section}.*.{name}"),
-        _ => key.clone(),
-    };
-    // `ext::` and the like are programs.
-    let is_url = name.ends_with(".url");
-    KEPT.contains(&name.as_str()) && !(is_url && (value.contains("::") || value.starts_with('-')))
-}
-
 fn config_of(values: &[(String, String)]) -> String {
     let quoted = |text: &str| text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
     let mut text = String::new();
@@ -558,7 +519,7 @@ mod tests {
         fn find(&self, scope: &[RelPath], values: &str) -> GitFolders {
             let mut found = GitFolders::find(&self.settings, &self.tree, scope);
             let list = |text: &[u8]| Ok(if text.is_empty() { String::new() } else { values.replace(' ', "\n") });
-            found.names = Names::read(&self.settings, &found, &list).unwrap();
+            found.names = Names::read(&self.settings, found.places(), &list).unwrap();
             let named = found.names.places(&self.settings, true);
             found.add_named(&self.settings, &self.tree, scope, named);
             found
@@ -761,22 +722,5 @@ mod tests {
         let known = GitFolders::of_record(&kept, Names::default());
         assert_eq!(known.folders, places(&["repos/a/.git", "repos/b"]));
         assert_eq!(known.files.len(), 3);
-    }
-
-    #[test]
-    fn of_the_settings_of_a_repository_only_those_that_run_nothing_are_kept() {
-        for (key, value, expected) in [
-            ("remote.origin.url", "https://example.org/a.git", true),
-            ("submodule.a.b.url", "../b.git", true),
-            // Git would take it for an option, such as the one that names the program at the other end.
-            ("remote.origin.url", "--upload-pack=touch /tmp/x", false),
-            ("submodule.a.url", "-x", false),
-            ("remote.origin.url", "ext::sh -c id", false),
-            ("remote.origin.uploadpack", "sh -c id", false),
-            ("user.name", "-- Ann :: Other", true),
-            ("core.fsmonitor", "sh -c id", false),
-        ] {
-            assert_eq!(is_kept(&(key.to_owned(), value.to_owned())), expected, "{key} = {value}");
-        }
     }
 }

@@ -18,9 +18,7 @@ use ken_tool::Error;
 use rustix::fs::OFlags;
 use serde::{Deserialize, Serialize};
 
-use crate::git_guard::{GitFolders, is_kept};
-use crate::inputs::pieces;
-use crate::rel_path::RelPath;
+use crate::rel_path::{RelPath, pieces};
 use crate::repository::{MAX_CONFIG, values_of_text};
 use crate::settings::Settings;
 
@@ -37,6 +35,39 @@ const DATA: [&str; 6] = [
     "format.signaturefile",
     "mailmap.file",
 ];
+
+/// The settings that a repository made by a command keeps. `*` stands for a name that it chose.
+const KEPT: [&str; 22] = [
+    "branch.*.merge",
+    "branch.*.rebase",
+    "branch.*.remote",
+    "core.autocrlf",
+    "core.bare",
+    "core.eol",
+    "core.filemode",
+    "core.ignorecase",
+    "core.logallrefupdates",
+    "core.precomposeunicode",
+    "core.repositoryformatversion",
+    "core.symlinks",
+    "extensions.compatobjectformat",
+    "extensions.objectformat",
+    "extensions.refstorage",
+    "remote.*.fetch",
+    "remote.*.tagopt",
+    "remote.*.url",
+    "submodule.*.active",
+    "submodule.*.url",
+    "user.email",
+    "user.name",
+];
+
+/// The repositories in the tree: what has the name `.git`, and the folders of git.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Found<'a> {
+    pub(crate) git_places: &'a BTreeSet<RelPath>,
+    pub(crate) folders: &'a BTreeSet<RelPath>,
+}
 
 /// How a value names a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -70,7 +101,7 @@ impl Names {
     /// Reads the configurations of the repositories in which the folders of `found` are. `list` lists the settings in a text.
     pub(crate) fn read(
         settings: &Settings,
-        found: &GitFolders,
+        found: Found<'_>,
         list: &dyn Fn(&[u8]) -> Result<String, Error>,
     ) -> Result<Names, Error> {
         let mut names = Names::default().with_folders(settings, found);
@@ -104,9 +135,9 @@ impl Names {
     }
 
     /// Adds the folders in which a relative path counts: the repositories and work trees of `found`, and those around the tree.
-    pub(crate) fn with_folders(mut self, settings: &Settings, found: &GitFolders) -> Names {
+    pub(crate) fn with_folders(mut self, settings: &Settings, found: Found<'_>) -> Names {
         self.0.entry(PathBuf::new()).or_default();
-        let inside = found.git_places().map(|git| settings.root.join(git.around().as_str()));
+        let inside = found.git_places.iter().map(|git| settings.root.join(git.around().as_str()));
         for work in inside.chain(settings.root.ancestors().skip(1).map(Path::to_owned)) {
             let git = work.join(".git");
             let folder = match text_of(&git) {
@@ -117,7 +148,7 @@ impl Names {
                 self.add_folders(&folder, Some(&work));
             }
         }
-        for folder in found.folders() {
+        for folder in found.folders {
             self.add_folders(&settings.root.join(folder.as_str()), None);
         }
         self
@@ -254,4 +285,37 @@ fn text_of(path: &Path) -> Option<Vec<u8>> {
     let mut text = Vec::new();
     let is_config = about.is_file() && about.len() <= MAX_CONFIG;
     is_config.then(|| file.take(MAX_CONFIG).read_to_end(&mut text)).is_some_and(|read| read.is_ok()).then_some(text)
+}
+
+/// Whether a repository that a command has made keeps this setting. It runs nothing.
+pub(crate) fn is_kept((key, value): &(String, String)) -> bool {
+    let name = match (key.split_once('.'), key.rsplit_once('.')) {
+        (Some((section, rest)), Some((_, name))) if rest.contains('.') => format!("{section}.*.{name}"),
+        _ => key.clone(),
+    };
+    // `ext::` and the like are programs.
+    let is_url = name.ends_with(".url");
+    KEPT.contains(&name.as_str()) && !(is_url && (value.contains("::") || value.starts_with('-')))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_the_settings_of_a_repository_only_those_that_run_nothing_are_kept() {
+        for (key, value, expected) in [
+            ("remote.origin.url", "https://example.org/a.git", true),
+            ("submodule.a.b.url", "../b.git", true),
+            // Git would take it for an option, such as the one that names the program at the other end.
+            ("remote.origin.url", "--upload-pack=touch /tmp/x", false),
+            ("submodule.a.url", "-x", false),
+            ("remote.origin.url", "ext::sh -c id", false),
+            ("remote.origin.uploadpack", "sh -c id", false),
+            ("user.name", "-- Ann :: Other", true),
+            ("core.fsmonitor", "sh -c id", false),
+        ] {
+            assert_eq!(is_kept(&(key.to_owned(), value.to_owned())), expected, "{key} = {value}");
+        }
+    }
 }

@@ -13,7 +13,7 @@ use ken_types::Error;
 use rustix::fs::{FileType, Stat};
 use serde::Serialize;
 
-use crate::rel_path::RelPath;
+use crate::rel_path::{RelPath, pieces};
 use crate::settings::Settings;
 use crate::tree::{Links, Tree, digest};
 use crate::unseen;
@@ -59,8 +59,6 @@ pub(crate) const BUILD_FILES: [&str; 32] = [
 const CONTENT_BYTES: u64 = 64 * 1024 * 1024;
 /// The maximum number of folders in which build files are looked for.
 const MAX_FOLDERS: usize = 64;
-/// The characters between which a word of a command line, or a text for a shell, can name a file.
-const SEPARATORS: &[char] = &[';', '|', '&', '<', '>', '(', ')', '{', '}', '"', '\'', '`', '=', ',', '$'];
 
 /// Whether build tools, editors or hosting services execute this file.
 pub(crate) fn is_executed_by_tools(place: &RelPath) -> bool {
@@ -107,14 +105,6 @@ impl Inputs {
         let unseen = unseen.map(|place| (place.clone(), state(&place))).collect();
         Ok(Inputs { program: program(settings, argv), environment: environment(settings), files, unseen })
     }
-}
-
-/// Returns what a word of a command line, or a text for a shell, could name: its parts, and at last the whole.
-pub(crate) fn pieces(word: &str) -> Vec<&str> {
-    let parts = word.split(|letter: char| letter.is_whitespace() || SEPARATORS.contains(&letter));
-    // An option can have its value attached: `-fMakefile`.
-    let parts = parts.flat_map(|part| [Some(part), part.strip_prefix('-').and_then(|rest| rest.get(1..))]);
-    parts.flatten().chain([word]).collect()
 }
 
 /// Returns the places of the workspace that the words of a command line could name.

@@ -214,6 +214,17 @@ impl fmt::Display for RelPath {
     }
 }
 
+/// The characters between which a word of a command line, or a text for a shell, can name a file.
+const SEPARATORS: &[char] = &[';', '|', '&', '<', '>', '(', ')', '{', '}', '"', '\'', '`', '=', ',', '$'];
+
+/// Returns what a word of a command line, or a text for a shell, could name: its parts, and at last the whole.
+pub(crate) fn pieces(word: &str) -> Vec<&str> {
+    let parts = word.split(|letter: char| letter.is_whitespace() || SEPARATORS.contains(&letter));
+    // An option can have its value attached: `-fMakefile`.
+    let parts = parts.flat_map(|part| [Some(part), part.strip_prefix('-').and_then(|rest| rest.get(1..))]);
+    parts.flatten().chain([word]).collect()
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
