@@ -1,5 +1,6 @@
 //! Approvals: a call that needs one runs at most once, whoever decides, however late, and whichever part is killed meanwhile.
 
+use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -631,6 +632,42 @@ fn a_session_is_approved_at_the_shell() {
     decide(&system, &id(&next), false).expect(200);
     settled(&system, "x", 1);
     assert_eq!((runs(&system, "same"), runs(&system, "other")), (2, 0));
+}
+
+/// The program of a tool is replaced while a person decides, and after it was approved for the session.
+#[test]
+fn a_program_that_was_replaced_was_not_approved() {
+    let call = json!({"tool": {"name": "gated", "arguments": {"word": "x"}}});
+    let lines = [
+        json!({"when": "x", "after_tools": 0, "events": [call]}),
+        json!({"when": "x", "after_tools": 1, "events": [call]}),
+        json!({"when": "x", "after_tools": 2, "events": [{"text": "Done."}]}),
+    ];
+    let system = Builder::default().script(&lines).start();
+    let program = system.home().join("tools.d/program");
+    let write = |text: &str| {
+        std::fs::create_dir_all(program.parent().unwrap()).unwrap();
+        std::fs::write(&program, format!("#!/bin/sh\necho {text}\n")).unwrap();
+        std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
+    };
+    write("first");
+    add_gated(&system, json!({"command": ["./program"], "writes": "text"}));
+    prompt(&system, "x");
+    let request = pending(&system, "x");
+    write("other");
+    decide(&system, &id(&request), true).expect(200);
+    let again = pending(&system, "x");
+    assert!(again["request"]["reason"].as_str().unwrap().starts_with("what was approved has changed"), "{again}");
+    assert!(system.ken(&["approve", &id(&again), "--session"]).status.success());
+    // The second call may run for as long as it is the same program.
+    let events = settled(&system, "x", 1);
+    let results: Vec<&Value> = events.iter().filter(|event| event["type"] == "tool").collect();
+    assert!(results.len() == 2 && results.iter().all(|result| result.to_string().contains("other")), "{results:?}");
+    write("third");
+    post(&system, "/agents/orchestrator/x", "x2", &json!({"message": "Do x"})).expect(202);
+    let third = pending(&system, "x");
+    assert_ne!(id(&third), id(&again));
+    decide(&system, &id(&third), false).expect(200);
 }
 
 /// ken-tools itself checks approvals, so a direct caller also needs the grant for exactly this call.

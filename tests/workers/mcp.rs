@@ -604,6 +604,12 @@ fn a_streamable_http_server_is_reached_through_the_sandbox() {
     let tool =
         listed(&system)["tools"].as_array().unwrap().iter().find(|tool| tool["name"] == "mcp__remote__echo").cloned();
     assert_eq!(tool.unwrap()["agents"], json!(["research-worker", "coding-worker"]));
+    // It closes the connection after it has begun.
+    let died = call_of(&system, "remote", "die", &json!({}));
+    let unknown = "did not answer as it should. Whether the call took effect is unknown.\nBetween";
+    assert!(died["is_error"] == true && result_text(&died).contains(unknown), "{died}");
+    let refused = call_of(&system, "remote", "echo", &json!({"text": "x"}));
+    assert!(refused["is_error"] == true && !result_text(&refused).contains("unknown"), "{refused}");
 }
 
 #[test]

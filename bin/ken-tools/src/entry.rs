@@ -122,6 +122,8 @@ pub(crate) struct Entry {
     pub(crate) timeout: Duration,
     /// The MCP server that provides the tool, and the tool's name there. `None` for a tool that is run by `command`.
     pub(crate) server: Option<(String, String)>,
+    /// A hash of the settings of that server, of which `command` has only those that a person is shown; empty without one.
+    pub(crate) server_settings: String,
 }
 
 impl Entry {
@@ -150,6 +152,7 @@ impl Entry {
             ok_status: file.ok_status.unwrap_or(vec![0]),
             timeout: Duration::from_millis(file.timeout_ms.unwrap_or(TIMEOUT_MS)),
             server: None,
+            server_settings: String::new(),
             tool: Tool {
                 spec: ToolSpec {
                     name: file.name,

@@ -1,5 +1,8 @@
 //! Previews: what a call would do, for the person who decides about it.
 
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
 use ken_types::fence::{Outside, named};
 use ken_types::limits::BLOB_BYTES;
 use ken_types::ops::tools::{Approval, Need, Preview, Risk, Whole};
@@ -15,6 +18,9 @@ use crate::process;
 /// [`BLOB_BYTES`] without the escapes of JSON.
 const MAX_OUTPUT_BYTES: usize = 24 * 1024 * 1024;
 const MAX_DEPTH: usize = 64;
+/// The maximum size of a program that is read before a call to see whether it is the one that was approved. A larger one is told by its
+/// times.
+const MAX_PROGRAM_BYTES: u64 = 1024 * 1024;
 /// The maximum sizes of what a request shows of the diff, of the action and of each other text, in bytes of JSON.
 /// Together they fit into a request for approval.
 const MAX_DIFF_BYTES: usize = 128 * 1024;
@@ -127,12 +133,14 @@ fn default_preview(call: &Admitted<'_>) -> Preview {
 }
 
 /// Returns a hash of everything that determines what the call does: tool, arguments, session, the program, its environment
-/// and what it can access, and what the tool's own preview covers (files before and after). Keys of objects are sorted,
-/// so equal arguments have equal hashes.
+/// and what it can access, and what the tool's own preview covers (files before and after). Of the program, that is its file as well as
+/// its name: who can write to it could otherwise replace it while a person decides. Keys of objects are sorted, so equal arguments have
+/// equal hashes.
 fn fingerprint(call: &Admitted<'_>, of_preview: &str) -> String {
     let entry = call.entry;
     let value = |name: &String| std::env::var_os(name).map(|value| value.to_string_lossy().into_owned());
     let environment: Vec<_> = entry.env.iter().map(|name| (name, value(name))).collect();
+    let files: Vec<_> = entry.command.iter().map(|word| state_of_file(word)).collect();
     let all = json!([
         entry.tool.spec.name,
         call.call.arguments,
@@ -140,10 +148,27 @@ fn fingerprint(call: &Admitted<'_>, of_preview: &str) -> String {
         entry.command,
         entry.touch,
         entry.sandbox,
+        entry.secrets,
         environment,
+        files,
+        entry.server_settings,
         of_preview,
     ]);
     hex::encode(&Sha256::digest(all.to_string()))
+}
+
+/// Returns a text that changes with the file that a word of a command names. Programs without a slash in their name are those of the
+/// machine.
+fn state_of_file(word: &str) -> Option<String> {
+    let path = Path::new(word);
+    let about = path.metadata().ok().filter(|about| path.is_absolute() && about.is_file())?;
+    // An interpreter of the machine can be large. Nobody who lacks its rights can set this time back.
+    let stamp = || format!("{} {} {} {}", about.ino(), about.size(), about.ctime(), about.ctime_nsec());
+    if about.size() > MAX_PROGRAM_BYTES {
+        return Some(stamp());
+    }
+    let content = std::fs::read(path).map(|content| hex::encode(&Sha256::digest(content)));
+    Some(content.unwrap_or_else(|_| stamp()))
 }
 
 /// Denies a call that a person could not be shown in full, and shortens the texts that only describe it. The fingerprint

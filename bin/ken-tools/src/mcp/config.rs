@@ -9,9 +9,10 @@ use std::path::Path;
 use std::time::Duration;
 
 use ken_types::ops::tools::{Approval, Problem};
-use ken_types::{Error, json};
+use ken_types::{Error, hex, json};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
+use sha2::{Digest, Sha256};
 
 use super::problem;
 use crate::entry::{MAX_TIMEOUT_MS, ORCHESTRATOR, Permissions, TIMEOUT_MS, WORKERS};
@@ -241,6 +242,11 @@ impl ServerConfig {
         }
     }
 
+    /// Returns a hash of all settings, also of those that are not shown because they can hold keys.
+    pub(crate) fn digest(&self) -> String {
+        hex::encode(&Sha256::digest(format!("{self:?}")))
+    }
+
     fn check(&self) -> Result<(), Error> {
         let invalid = |at: &str, message: String| Err(Error::invalid(at, message));
         let own = &self.ken;
@@ -359,6 +365,12 @@ mod tests {
         assert!(settings.problems.is_empty(), "{:?}", settings.problems);
         let [files, remote] = &settings.servers[..] else { panic!("{:?}", settings.servers) };
         assert_eq!(files.describe(), ["mcp:files", "npx", "-y", "x"]);
+        let mut other = files.clone();
+        if let Transport::Stdio { env, .. } = &mut other.reached {
+            env.insert("TARGET".to_owned(), "production".to_owned());
+        }
+        assert_eq!(other.describe(), files.describe());
+        assert_ne!(other.digest(), files.digest());
         assert_eq!((files.ken.approval, files.ken.agents.len(), files.is_networked()), (Approval::Ask, 2, false));
         assert_eq!(remote.describe(), ["mcp:remote", "https://example.org/mcp"]);
         assert!(remote.is_networked());

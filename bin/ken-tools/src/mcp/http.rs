@@ -3,7 +3,7 @@
 //! headers as secrets, because they can contain keys.
 
 use std::collections::BTreeMap;
-use std::io::{BufRead, Read, Write};
+use std::io::{BufRead, ErrorKind, Read, Write};
 use std::process::ExitCode;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -13,7 +13,7 @@ use ken_types::{Error, json};
 use serde_json::{Value, json};
 use ureq::http::{Response, StatusCode};
 use ureq::tls::TlsConfig;
-use ureq::{Agent, Body, RequestBuilder};
+use ureq::{Agent, Body, RequestBuilder, Timeout};
 
 use super::transport::MAX_LINE;
 use crate::lock;
@@ -25,6 +25,10 @@ pub(crate) const HEADERS: &str = "KEN_MCP_HEADERS";
 /// The code of the error in place of the answer to a request that the server has refused because it has forgotten the
 /// session. Such a request has not been carried out.
 pub(crate) const SESSION_LOST: i32 = -32_900;
+/// The code of the error of a request that was not carried out.
+const FAILED: i32 = -32_000;
+/// The code of the error of a request that may have reached the server, which has not answered as it should.
+pub(crate) const OUTCOME_UNKNOWN: i32 = -32_901;
 const FORGOTTEN: &str = "the server has forgotten the session";
 
 const CONNECT: Duration = Duration::from_secs(10);
@@ -151,7 +155,8 @@ impl Bridge {
         let request = request.header("content-type", "application/json");
         let mut response = match request.send(&message.to_string()) {
             Ok(response) => response,
-            Err(error) => return self.fail(id, &format!("the server cannot be reached: {error}")),
+            Err(error) if is_unsent(&error) => return self.fail(id, &format!("the server cannot be reached: {error}")),
+            Err(error) => return self.fail_with(OUTCOME_UNKNOWN, id, &format!("the server did not answer: {error}")),
         };
         if has_session && self.has_lost_session(response.status()) {
             self.fail_with(SESSION_LOST, id, FORGOTTEN)?;
@@ -162,15 +167,17 @@ impl Bridge {
             let reader = response.body_mut().as_reader();
             _ = reader.take(MAX_ERROR_BYTES).read_to_string(&mut body);
             let why = format!("the server answers {}: {}", response.status(), body.trim());
-            return self.fail(id, &why);
+            // What stands between may have passed the request on before it failed.
+            let code = if response.status().is_server_error() { OUTCOME_UNKNOWN } else { FAILED };
+            return self.fail_with(code, id, &why);
         }
         if let Some(set) = header(&response, "mcp-session-id").filter(|_| !has_session) {
             lock(&self.session).id = Some(set.to_owned());
         }
         match self.print(response, id) {
             Ok(true) => Ok(()),
-            Ok(false) => self.fail(id, "the server ended its answer before it was whole"),
-            Err(error) => self.fail(id, &error.message),
+            Ok(false) => self.fail_with(OUTCOME_UNKNOWN, id, "the server ended its answer before it was whole"),
+            Err(error) => self.fail_with(OUTCOME_UNKNOWN, id, &error.message),
         }
     }
 
@@ -252,7 +259,7 @@ impl Bridge {
 
     /// Prints an error as the response to a request. Without a request, it is printed on standard error.
     fn fail(&self, id: Option<&Value>, why: &str) -> Result<(), Error> {
-        self.fail_with(-32000, id, why)
+        self.fail_with(FAILED, id, why)
     }
 
     fn fail_with(&self, code: i32, id: Option<&Value>, why: &str) -> Result<(), Error> {
@@ -270,6 +277,18 @@ impl Bridge {
         let line = format!("{message}\n");
         let put = out.write_all(line.as_bytes()).and_then(|()| out.flush());
         put.map_err(|error| Error::cancelled(format!("standard output: {error}")))
+    }
+}
+
+/// Whether a request has certainly not been sent.
+fn is_unsent(error: &ureq::Error) -> bool {
+    match error {
+        ureq::Error::Io(error) => error.kind() == ErrorKind::ConnectionRefused,
+        ureq::Error::Timeout(at) => matches!(at, Timeout::Resolve | Timeout::Connect),
+        error => matches!(
+            error,
+            ureq::Error::HostNotFound | ureq::Error::ConnectionFailed | ureq::Error::BadUri(_) | ureq::Error::Tls(_)
+        ),
     }
 }
 

@@ -19,7 +19,7 @@ use tokio::time::{Instant, sleep, timeout};
 use super::accepted::{Pinned, PinnedTool};
 use super::config::{ServerConfig, Transport};
 use super::down::{self, Down, ERROR_BYTES, Needs};
-use super::http::SESSION_LOST;
+use super::http::{OUTCOME_UNKNOWN, SESSION_LOST};
 use super::launch::Secrets;
 use super::link::{Link, Listener, START};
 use super::offers;
@@ -208,6 +208,7 @@ impl Server {
             touch: own.touch.clone(),
             timeout: self.config.timeout(),
             server: Some((self.config.name.clone(), tool.name.clone())),
+            server_settings: self.config.digest(),
             preview: None,
             writes: OutputFormat::Json,
             sandbox: Confinement::Touch,
@@ -280,7 +281,13 @@ impl Server {
             }
             Ok(Err(ServiceError::McpError(error))) => {
                 let quoted = down::quote(name, head(&error.message, ERROR_BYTES)).map_err(Failed::Reported)?;
-                let why = format!("The MCP server {name} refused the call.\n{quoted}");
+                let what = match error.code.0 {
+                    OUTCOME_UNKNOWN if self.is_bridged() => {
+                        "did not answer as it should. Whether the call took effect is unknown."
+                    }
+                    _ => "refused the call.",
+                };
+                let why = format!("The MCP server {name} {what}\n{quoted}");
                 Err(Failed::Reported(self.with_remedy(why)))
             }
             Ok(Err(
