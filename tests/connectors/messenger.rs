@@ -980,6 +980,54 @@ fn add_gated(system: &System) {
     until("the tool is listed", || system.call("tools", "tools.list", &[]).to_string().contains("gated"));
 }
 
+/// Whoever is removed, or whose group is, decides nothing by a button that is still there.
+#[test]
+fn a_user_who_is_no_longer_admitted_decides_nothing() {
+    let platform = BotApi::start();
+    let system = scripted(&platform).start();
+    add_gated(&system);
+    admin(&system, "allow", &json!({"userId": "5"})).expect(200);
+    admin(&system, "group", &json!({"groupId": "-100", "requireMention": false})).expect(200);
+    let mut in_group = update(2, 5, "push");
+    in_group["message"]["chat"] = json!({"id": -100, "type": "supergroup"});
+    accepted(&system, &update(1, 5, "push"));
+    accepted(&system, &in_group);
+    let buttons = || -> Vec<String> {
+        let calls = platform.calls("sendMessage");
+        let data =
+            calls.iter().map(|call| call.body["reply_markup"]["inline_keyboard"][0][0]["callback_data"].as_str());
+        data.flatten().map(str::to_owned).collect()
+    };
+    until("both requests are shown", || buttons().len() == 2);
+    let policy = |name: &str| admin(&system, "policy", &json!({"dmPolicy": name})).expect(200);
+    let mut id = 10;
+    let mut refused = |why: &str| {
+        for button in buttons() {
+            id += 1;
+            accepted(&system, &press(id, 5, &button));
+            let query = format!("q{id}");
+            let said = |text: &str| {
+                let calls = platform.calls("answerCallbackQuery");
+                calls.iter().any(|call| call.body["callback_query_id"] == *query && call.body["text"] == text)
+            };
+            until(why, || said("You are no longer admitted."));
+        }
+    };
+    policy("disabled");
+    refused("the policy is disabled");
+    policy("pairing");
+    admin(&system, "remove", &json!({"userId": "5"})).expect(200);
+    refused("the user is removed");
+    assert_eq!(system.get("/api/approvals/pending").expect(200).json().as_array().unwrap().len(), 2);
+    admin(&system, "allow", &json!({"userId": "5"})).expect(200);
+    for (number, button) in buttons().iter().enumerate() {
+        accepted(&system, &press(100 + number as u64, 5, button));
+    }
+    until("both are decided", || {
+        system.get("/api/approvals/pending").expect(200).json().as_array().unwrap().is_empty()
+    });
+}
+
 /// In a group with topics, the request and the answer are shown in the topic of the prompt, each as one message.
 #[test]
 fn a_request_for_an_approval_is_shown_in_its_topic() {

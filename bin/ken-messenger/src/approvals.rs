@@ -10,10 +10,12 @@ use std::time::Duration;
 
 use ken_approval::Request;
 use ken_service::Stop;
+use ken_types::ops::Nothing;
 use ken_types::ops::approvals::{
     Approval, ApprovalsDecide, ApprovalsGet, ApprovalsPending, DecideApproval, DecidedAs, GetApproval, GrantScope,
     ListApprovals, Status,
 };
+use ken_types::ops::messenger::{DmPolicy, Group, MessengerState, MessengerStatus};
 use ken_types::ops::outbox::{ListMessages, OutboxList, PutMessage};
 use ken_types::{Code, Error, hex};
 use serde_json::{Value, json};
@@ -182,6 +184,7 @@ pub(crate) async fn press(app: &App, api: &Api, press: &Press) -> Result<bool, E
     let outcome = match get(app, &id).await {
         Ok(approval) => match refusal(&app.settings.admins, &approval, approved, &press.sender_id) {
             Some(why) => why,
+            None if !is_admitted(app, &approval, &press.sender_id).await? => "You are no longer admitted.".to_owned(),
             None => decide(app, &id, approved, press).await?,
         },
         Err(error) if error.code == Code::NotFound => "There is no such request.".to_owned(),
@@ -189,6 +192,19 @@ pub(crate) async fn press(app: &App, api: &Api, press: &Press) -> Result<bool, E
     };
     show_notice(api, press, &outcome);
     Ok(true)
+}
+
+/// Whether a user may still write where a request came from. The button stays when the user is removed, or when the policy changes.
+async fn is_admitted(app: &App, approval: &Approval, user: &str) -> Result<bool, Error> {
+    let MessengerState { dm_policy, allowed_users, groups, .. } =
+        app.store.call::<MessengerStatus>(&Nothing {}, READ_TIMEOUT).await?;
+    let (settings, chat) = (&app.settings, approval.conversation_id.as_str());
+    let is_named = |users: &[String]| users.iter().any(|known| known == user);
+    let is_allowed = is_named(&settings.users) || allowed_users.iter().any(|known| known.user_id == user);
+    let may_in = |group: &Group| group.group_id == chat && (group.allow_from.is_empty() || is_named(&group.allow_from));
+    // The chat of one user has the id of that user.
+    let is_open = dm_policy != DmPolicy::Disabled && is_allowed && (chat == user || groups.iter().any(may_in));
+    Ok(is_open || is_named(&settings.admins))
 }
 
 /// Returns why this user cannot decide a request so.
