@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use ken_tests::provider::{Provider, Reply, openai, refusal};
 use ken_tests::wire_tap::{Side, WireTap};
@@ -932,6 +932,20 @@ fn ken(system: &System, arguments: &[&str]) -> String {
     let output = system.ken(&[&["schedule"], arguments].concat());
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8(output.stdout).unwrap()
+}
+
+/// The answer of the gateway about such a run has a status with which other requests are repeated for a minute.
+#[test]
+fn the_command_says_at_once_that_a_run_has_failed() {
+    let fails = json!({"events": [{"error": {"class": "auth", "message": "the key is not taken"}}]});
+    let system = Builder::default().script(&[fails]).start();
+    ken(&system, &["add", "daily", "--every", "1d", "Well?"]);
+    let begun = Instant::now();
+    let output = system.ken(&["schedule", "run", "daily", "--wait"]);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success() && said.contains("the key is not taken"), "{said}");
+    assert!(begun.elapsed() < Duration::from_secs(30), "{:?}", begun.elapsed());
+    assert_eq!(ken(&system, &["runs", "daily", "--json"]).lines().count(), 1);
 }
 
 #[test]

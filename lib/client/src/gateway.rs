@@ -120,7 +120,7 @@ impl Gateway {
         loop {
             let error = match self.send(method, target, headers, body) {
                 Ok(answer) if answer.status < 400 => return Ok(answer),
-                Ok(answer) if answer.lacks_model() => return Err(answer.refusal()),
+                Ok(answer) if answer.is_final() => return Err(answer.refusal()),
                 Ok(answer) => answer.refusal(),
                 Err(error) => error,
             };
@@ -338,12 +338,14 @@ impl CompleteResponse {
         json::parse_own(&self.body)
     }
 
-    /// Whether it refuses a prompt because no model is configured. Unlike other responses with the same status, this
-    /// one is permanent.
-    fn lacks_model(&self) -> bool {
+    /// Whether it refuses a prompt because no model is configured, or says how a run has failed. Unlike other responses with the same
+    /// status, these are permanent.
+    fn is_final(&self) -> bool {
         let body = self.json().unwrap_or_default();
         let mut names = ["/reason", "/error/type"].into_iter();
-        names.any(|pointer| body.pointer(pointer).and_then(Value::as_str) == Some("model_not_configured"))
+        let lacks_model =
+            names.any(|pointer| body.pointer(pointer).and_then(Value::as_str) == Some("model_not_configured"));
+        lacks_model || self.status == 502 && body.get("runId").is_some()
     }
 
     /// Returns the error of a response with a status of 400 and above, in either of the gateway's formats.
