@@ -179,16 +179,25 @@ fn show(seen: &ServerReport, verbose: bool, to: &mut dyn fmt::Write) -> fmt::Res
     for difference in &seen.differences {
         writeln!(to, "  {}", for_terminal(difference).replace('\n', "\n    "))?;
     }
-    if verbose || *state == "new" { show_offers(seen, verbose, to) } else { Ok(()) }
+    if verbose || *state == "new" { show_offers(seen, to) } else { Ok(()) }
 }
 
-fn show_offers(seen: &ServerReport, verbose: bool, to: &mut dyn fmt::Write) -> fmt::Result {
+/// Shows all that is accepted with a list.
+fn show_offers(seen: &ServerReport, to: &mut dyn fmt::Write) -> fmt::Result {
     for tool in &seen.tools.0 {
-        let (name, description) = (for_terminal(&tool.name), for_terminal(&tool.description));
-        writeln!(to, "  {name}: {}", description.replace('\n', "\n    "))?;
-        if verbose {
-            // Models read this, too, and a schema has room for much text.
-            writeln!(to, "    takes {}", for_terminal(&tool.input_schema.to_string()))?;
+        // A name with a line feed must not look like a tool of its own.
+        let name = for_terminal(&tool.name).replace('\n', "\u{fffd}");
+        writeln!(to, "  {name}: {}", for_terminal(&tool.description).replace('\n', "\n    "))?;
+        // Models read the schemas, too, which have room for much text.
+        writeln!(to, "    takes {}", for_terminal(&tool.input_schema.to_string()))?;
+        if !tool.output_schema.is_null() {
+            writeln!(to, "    answers {}", for_terminal(&tool.output_schema.to_string()))?;
+        }
+        if tool.read_only {
+            writeln!(to, "    says that it only reads")?;
+        }
+        if tool.idempotent {
+            writeln!(to, "    says that its calls can be repeated")?;
         }
     }
     for prompt in &seen.prompts {

@@ -166,8 +166,9 @@ fn redirection(from: &Url, received: &Received) -> Result<Option<Url>, Error> {
         return Ok(None);
     }
     let wrong = || unusable(from, "redirects to nowhere");
-    let location = received.header("location").ok_or_else(wrong)?;
-    let next = from.join(location).map_err(|_| wrong())?;
+    // Many servers send UTF-8 here, which the URL then has escaped.
+    let location = received.headers.get("location").ok_or_else(wrong)?;
+    let next = from.join(&String::from_utf8_lossy(location.as_bytes())).map_err(|_| wrong())?;
     web_url(next.as_str()).map(Some)
 }
 

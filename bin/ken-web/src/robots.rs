@@ -24,7 +24,8 @@ impl Robots {
     pub(crate) fn parse(text: &str) -> Robots {
         let (mut own, mut others) = (None, Vec::new());
         let (mut for_own, mut for_others, mut in_rules) = (false, false, false);
-        for line in text.lines() {
+        let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+        for line in text.split(['\n', '\r']) {
             let line = line.split('#').next().unwrap_or_default();
             let Some((field, value)) = line.split_once(':') else {
                 continue;
@@ -43,7 +44,7 @@ impl Robots {
                 }
                 "allow" | "disallow" => {
                     in_rules = true;
-                    let rule = (value.to_owned(), field == "allow");
+                    let rule = (one_form(value), field == "allow");
                     // An empty pattern matches nothing.
                     if value.is_empty() {
                     } else if let Some(own) = own.as_mut().filter(|own| for_own && own.len() < MAX_RULES) {
@@ -70,10 +71,35 @@ impl Robots {
     /// Whether a path with its query can be fetched. Of two rules of equal length, the one that allows takes
     /// precedence.
     pub(crate) fn allows(&self, path: &str) -> bool {
-        let matching = self.rules.iter().filter(|(pattern, _)| matches(pattern, path));
+        let path = one_form(path);
+        let matching = self.rules.iter().filter(|(pattern, _)| matches(pattern, &path));
         let decides = matching.max_by_key(|(pattern, allows)| (pattern.len(), *allows));
         decides.is_none_or(|(_, allows)| *allows)
     }
+}
+
+/// Returns a path or pattern in the form in which two of them are compared: a character is itself, whether it was escaped or not. One that
+/// separates parts of a path, or means something in a pattern, stays escaped (RFC 9309, 2.2.2).
+fn one_form(text: &str) -> String {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let Some((&first, after)) = rest.split_first() {
+        rest = after;
+        let digits = after.get(..2).filter(|digits| first == b'%' && digits.iter().all(u8::is_ascii_hexdigit));
+        let escaped = digits.and_then(|digits| u8::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok());
+        match escaped {
+            Some(byte) => {
+                rest = after.get(2..).unwrap_or_default();
+                if b"%/?#*$".contains(&byte) {
+                    bytes.extend(format!("%{byte:02X}").bytes());
+                } else {
+                    bytes.push(byte);
+                }
+            }
+            None => bytes.push(first),
+        }
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
 }
 
 /// Whether a pattern matches a path. `*` matches any characters, and `$` at the end matches the end of the path.
@@ -100,6 +126,26 @@ fn matches(pattern: &str, path: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_path_is_one_whether_it_is_escaped_or_not() {
+        let robots = Robots::parse(
+            "\u{feff}User-agent: *\rDisallow: /zürich\rDisallow: /a%7eb\rDisallow: /c%2Fd\rDisallow: /e%2a\r",
+        );
+        for (path, allowed) in [
+            ("/z%C3%BCrich", false),
+            ("/a~b", false),
+            ("/a%7Eb", false),
+            ("/c%2fd", false),
+            ("/c/d", true),
+            ("/e%2A", false),
+            ("/ex", true),
+            ("/x%", true),
+            ("/x%zz", true),
+        ] {
+            assert_eq!(robots.allows(path), allowed, "{path}");
+        }
+    }
 
     #[test]
     fn the_longest_rule_decides_and_an_own_group_replaces_the_one_for_all() {
