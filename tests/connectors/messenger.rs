@@ -613,6 +613,15 @@ fn a_schedule_reports_to_a_chat_that_the_settings_admit() {
     let refused = system.post("/api/schedules", &schedule("away", "7", "hello"));
     let refused = refused.refused(400, "invalid", "/deliverTo/chatId");
     assert!(refused.body_text().contains("ken-messenger does not answer"), "{}", refused.body_text());
+    // A schedule outlives the admission of its chat, which then gets no more results.
+    assert!(system.ken(&["start", "messenger"]).status.success());
+    system.post("/api/schedules/stored/run?wait=1", &json!({})).expect(200);
+    assert_eq!(texts(&platform, 8, 1), ["Hello there."]);
+    admin(&system, "remove", &json!({"userId": "8"})).expect(200);
+    system.post("/api/schedules/stored/run?wait=1", &json!({})).expect(200);
+    let runs = || system.get("/api/schedules/stored/runs").expect(200).json();
+    until("its delivery has failed", || runs()["runs"][0]["delivery"] == "failed");
+    assert_eq!((texts(&platform, 8, 1).len(), runs()["runs"][1]["delivery"].clone()), (1, json!("sent")));
 }
 
 #[test]

@@ -118,7 +118,9 @@ fn from_the_readme_to_the_answer() {
     let mut adding = walk.terminal(&["mcp", "add", "--json", &readme]);
     adding.wait_for_text("ken: add this server? [y/N]");
     adding.type_line("y");
-    let screen = adding.wait_for_text("accept them as they are: ken accept notes --digest");
+    adding.wait_for_text("accept them as they are: ken accept notes --digest");
+    // The list is longer than the screen.
+    let screen = adding.written();
     says(
         &screen,
         &["notes: new, 24 tools", "the install scripts of native were not run", "add: Adds.", "echo: Says it again."],

@@ -10,6 +10,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ken_service::Stop;
+use ken_types::Error;
+use ken_types::ops::Nothing;
+use ken_types::ops::messenger::{MessengerState, MessengerStatus};
 use ken_types::ops::outbox::{
     AttemptPiece, DueList, DueMessage, DueMessages, OutboxDue, OutboxSettle, PieceEnd, SettlePiece,
 };
@@ -17,7 +20,7 @@ use tokio::task::JoinSet;
 use tokio::time::sleep;
 
 use crate::api::Api;
-use crate::app::{ATTEMPT_TIMEOUT, App, NAME, RETRY_PAUSE};
+use crate::app::{ATTEMPT_TIMEOUT, App, NAME, READ_TIMEOUT, RETRY_PAUSE};
 use crate::piece::{OUTCOME_UNKNOWN, Piece, send};
 use crate::split::{PIECE_UNITS, split};
 
@@ -25,6 +28,8 @@ use crate::split::{PIECE_UNITS, split};
 const CHATS: usize = 8;
 /// How long one call waits for something to send.
 const WAIT: Duration = Duration::from_secs(60);
+/// The beginning of the keys that the store gives the results of schedules.
+const OF_SCHEDULE: &str = "schedule:";
 
 /// Sends until it is told to stop, then finishes the messages under way.
 pub(crate) async fn run(app: Arc<App>, api: Api, mut stop: Stop) {
@@ -82,6 +87,17 @@ async fn deliver(app: &App, api: &Api, due: DueMessage, stop: Stop) {
         let error = error.to_owned();
         return settle(app, &due, first, count, PieceEnd::Failed { error }, &stop).await;
     }
+    if due.message.key.starts_with(OF_SCHEDULE) && first == 0 && !due.in_doubt {
+        match is_admitted(app, &due.message.chat_id).await {
+            Ok(true) => {}
+            Ok(false) => {
+                let error = format!("the conversation {:?} is not admitted any more", due.message.chat_id);
+                return settle(app, &due, first, count, PieceEnd::Failed { error }, &stop).await;
+            }
+            // It stays due.
+            Err(_) => return sleep(RETRY_PAUSE).await,
+        }
+    }
     if due.in_doubt {
         let error = OUTCOME_UNKNOWN.to_owned();
         settle(app, &due, first, count, PieceEnd::Unknown { error }, &stop).await;
@@ -106,6 +122,15 @@ async fn deliver(app: &App, api: &Api, due: DueMessage, stop: Stop) {
             return;
         }
     }
+}
+
+/// Whether somebody may still speak with the agent in a chat. A schedule can outlive that.
+async fn is_admitted(app: &App, chat: &str) -> Result<bool, Error> {
+    let MessengerState { allowed_users, groups, .. } =
+        app.store.call::<MessengerStatus>(&Nothing {}, READ_TIMEOUT).await?;
+    let is_stored =
+        allowed_users.iter().any(|user| user.chat_id == chat) || groups.iter().any(|group| group.group_id == chat);
+    Ok(is_stored || app.settings.users.iter().any(|user| user == chat))
 }
 
 /// The reason why no part of a message can be sent, if there is one.
