@@ -156,7 +156,7 @@ fn preferences(system: &System) {
     let done = ask("foo, wait=30", "hello").expect(200);
     assert_eq!(done.header("preference-applied"), Some("wait=30"));
     assert_eq!(ask("handling=lenient", "hello").expect(200).header("preference-applied"), None);
-    // Two lines are as one with a comma.
+    // Two header lines mean the same as one with a comma.
     let mut client = system.client();
     let request = client.request("POST", CHAT).header("Prefer", "handling=lenient").header("Prefer", "wait=30");
     let done = request.json(&tui(&[("text", json!("hello"))])).send().expect(200);

@@ -68,7 +68,7 @@ impl Service {
         self.run(user, "ken", words, "")
     }
 
-    /// The user, the group and the mode of a file.
+    /// Returns the owner, the group and the mode of a file.
     fn access(&self, name: &str) -> (u32, u32, u32) {
         let meta = std::fs::metadata(self.path(name)).unwrap();
         (meta.uid(), meta.gid(), meta.mode() & 0o777)

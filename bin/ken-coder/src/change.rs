@@ -166,11 +166,17 @@ pub(crate) fn commit(
     }
 }
 
+/// Returns the files that a change writes, and the folders that they need.
+fn made(files: &[Entry]) -> (BTreeSet<&RelPath>, BTreeSet<RelPath>) {
+    let new: BTreeSet<&RelPath> = files.iter().filter(|entry| entry.after.is_some()).map(|entry| &entry.path).collect();
+    let around = new.iter().flat_map(|place| place.folders()).collect();
+    (new, around)
+}
+
 /// Fails if a change makes a file where another of its files needs a folder.
 fn check_places(files: &[Entry]) -> Result<(), Error> {
-    let made = || files.iter().filter(|entry| entry.after.is_some()).map(|entry| &entry.path);
-    let around: BTreeSet<RelPath> = made().flat_map(RelPath::folders).collect();
-    match made().find(|place| around.contains(place)) {
+    let (new, around) = made(files);
+    match new.into_iter().find(|place| around.contains(*place)) {
         Some(place) => Err(Error::invalid("/path", format!("{place} would be a file and a folder"))),
         None => Ok(()),
     }
@@ -194,9 +200,7 @@ fn missing_folders(tree: &Tree, files: &[Entry]) -> Vec<RelPath> {
 /// Splits the files of a change into those that it removes to make way, and the others. A file makes way if it is in the
 /// place of a folder that is needed, or in a folder whose place a file gets.
 fn split_off_in_the_way(files: &[Entry]) -> (Vec<&Entry>, Vec<&Entry>) {
-    let made = || files.iter().filter(|entry| entry.after.is_some()).map(|entry| &entry.path);
-    let (new, around): (BTreeSet<&RelPath>, BTreeSet<RelPath>) =
-        (made().collect(), made().flat_map(RelPath::folders).collect());
+    let (new, around) = made(files);
     files.iter().partition(|Entry { path, after, .. }| {
         after.is_none() && (around.contains(path) || path.folders().any(|folder| new.contains(&folder)))
     })
@@ -206,7 +210,7 @@ fn apply(tree: &Tree, journal: &Journal, record: &Record, contents: &Contents<'_
     let alone = record.files.len() <= MAX_SINGLE_SYNCS;
     let (in_the_way, others) = split_off_in_the_way(&record.files);
     let mut kept = Vec::new();
-    // Only these go before all else is staged. On a full disk nothing can be staged, nor could be put back what was removed.
+    // Only these are removed before the new contents are staged. If the disk is full, staging fails, and putting files back could fail too.
     for entry in in_the_way {
         kept.extend(replace(tree, journal, record, entry)?);
     }
@@ -321,20 +325,30 @@ fn restore(tree: &Tree, journal: &Journal, entry: &Entry, staged: &str) -> Resul
 mod tests {
     #![allow(clippy::unwrap_used)]
 
+    use std::path::{Path, PathBuf};
+
     use super::*;
+
+    /// Makes an empty workspace and a journal. Returns the root of the workspace first.
+    fn workspace(home: &Path) -> (PathBuf, Tree, Journal) {
+        let (root, state) = (home.join("root"), home.join("state"));
+        for folder in ["root/repos/site", "state/objects", "state/pending", "state/journal"] {
+            std::fs::create_dir_all(home.join(folder)).unwrap();
+        }
+        let tree = Tree::open(&Settings::of_folders(&root, &state).unwrap()).unwrap();
+        (root, tree, Journal::lock(&state).unwrap())
+    }
+
+    fn place(name: &str) -> RelPath {
+        RelPath::parse(&format!("repos/site/{name}")).unwrap()
+    }
 
     /// What a change replaces is looked at again right before: somebody else may have written it since the plan was made.
     #[test]
     fn a_file_that_was_changed_since_the_plan_is_not_replaced() {
         let home = tempfile::tempdir().unwrap();
-        let (root, state) = (home.path().join("root"), home.path().join("state"));
-        for folder in ["root/repos/site", "state/objects", "state/pending", "state/journal"] {
-            std::fs::create_dir_all(home.path().join(folder)).unwrap();
-        }
-        let place = |name: &str| RelPath::parse(&format!("repos/site/{name}")).unwrap();
+        let (root, tree, journal) = workspace(home.path());
         let path = |name: &str| root.join(place(name).as_str());
-        let settings = Settings::of_folders(&root, &state).unwrap();
-        let (tree, journal) = (Tree::open(&settings).unwrap(), Journal::lock(&state).unwrap());
         for (number, meanwhile) in [Some("by hand"), None].into_iter().enumerate() {
             for name in ["a", "b", "c"] {
                 std::fs::write(path(name), "old").unwrap();
@@ -370,18 +384,12 @@ mod tests {
         }
     }
 
-    /// A file for a folder and a folder for a file: the change is interrupted at its end, or fails with the last file.
+    /// A file takes the place of a folder, and a folder that of a file. The change is interrupted at its end, or fails at its last file.
     #[test]
     fn what_made_way_is_put_back() {
         let home = tempfile::tempdir().unwrap();
-        let (root, state) = (home.path().join("root"), home.path().join("state"));
-        for folder in ["root/repos/site", "state/objects", "state/pending", "state/journal"] {
-            std::fs::create_dir_all(home.path().join(folder)).unwrap();
-        }
-        let place = |name: &str| RelPath::parse(&format!("repos/site/{name}")).unwrap();
+        let (root, tree, journal) = workspace(home.path());
         let path = |name: &str| root.join(place(name).as_str());
-        let settings = Settings::of_folders(&root, &state).unwrap();
-        let (tree, journal) = (Tree::open(&settings).unwrap(), Journal::lock(&state).unwrap());
         let version = |text: &str| Some(Version::of(text.as_bytes(), 0o644, false));
         let entry =
             |name: &str, before: Option<Version>, after: Option<Version>| Entry { path: place(name), before, after };

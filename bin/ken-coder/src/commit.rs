@@ -282,7 +282,7 @@ fn staging_in(repository: &Repository<'_>, index: &str) -> Vec<String> {
 }
 
 /// Fails while git is in the middle of something that ends with a commit, or while a file has a conflict: staging the file would
-/// commit it with the marks of the conflict.
+/// commit it with its conflict markers.
 fn check_finished(settings: &Settings, repository: &Repository<'_>) -> Result<(), Error> {
     let (work, folder) = (&repository.work, &repository.folder);
     let unfinished = with_tree(settings, Access::Read, |tree| {

@@ -29,13 +29,13 @@ const MAX_FOLDERS: usize = 1_000_000;
 /// The files of a repository that name programs, or say where such files are.
 const FILES: [&str; 6] = ["config", "config.worktree", "commondir", "gitdir", "hooks", "objects/info/alternates"];
 const FOLDERS: [&str; 2] = ["hooks", "info"];
-/// The state of a rebase or cherry-pick that goes on later, and the files in it that can name programs.
+/// The folders of a rebase or cherry-pick that is not finished, and the files in them that can name programs.
 const STATES: [&str; 3] = ["rebase-merge", "rebase-apply", "sequencer"];
 const STATE_FILES: [&str; 4] =
     ["rebase-merge/git-rebase-todo", "rebase-merge/strategy", "rebase-apply/strategy", "sequencer/opts"];
-/// A file in the state of what a command has begun: commands may go on with that. It goes with the state.
+/// A file that marks a rebase or cherry-pick that a command has begun, which commands may continue. Git removes it with the folder.
 const BEGUN: &str = "ken-begun";
-/// The lines of a list of a rebase that run no program, and the strategies that are part of git.
+/// The commands of a todo list that run no program, and the merge strategies that are part of git.
 const TODO: [&str; 25] = [
     "b",
     "break",
@@ -146,7 +146,7 @@ impl GitFolders {
                         found.states.insert(state);
                     }
                     Some(FileType::Directory) => {}
-                    // A link could lead to where everything can be written.
+                    // A link can lead to a place that commands may write to.
                     _ => open.push(state),
                 }
             }
@@ -207,7 +207,7 @@ impl GitFolders {
                 Ok(Some(node)) => node,
                 Ok(None) => continue,
                 Err(_) => {
-                    // Such as one with several hard links. It is no new one afterwards.
+                    // For example, it has several hard links. It is listed so that it does not count as new afterwards.
                     kept.push(Entry { path: path.clone(), before: None, after: None });
                     continue;
                 }
@@ -331,12 +331,12 @@ impl GitFolders {
     }
 }
 
-/// Whether git runs no program because of a file in the state of a rebase or cherry-pick, but for what the file said `before`.
+/// Whether nothing in a file of a rebase or cherry-pick makes git run a program. What the file contained `before` does not count.
 fn runs_nothing(name: &str, text: &[u8], before: &[u8]) -> bool {
     let (text, before) = (String::from_utf8_lossy(text), String::from_utf8_lossy(before));
     let runs_nothing = |line: &str| {
         let word = line.split_whitespace().next().unwrap_or_default();
-        // A comment can begin with any character, and no name of a command does with another one than a letter.
+        // A comment can begin with any character. The name of a command always begins with a letter.
         !word.starts_with(|letter: char| letter.is_ascii_alphabetic()) || TODO.contains(&word)
     };
     match name {
@@ -515,7 +515,7 @@ mod tests {
             }
         }
 
-        /// `values` are the settings in each configuration that is not empty.
+        /// Every configuration that is not empty has the settings `values`.
         fn find(&self, scope: &[RelPath], values: &str) -> GitFolders {
             let mut found = GitFolders::find(&self.settings, &self.tree, scope);
             let list = |text: &[u8]| Ok(if text.is_empty() { String::new() } else { values.replace(' ', "\n") });

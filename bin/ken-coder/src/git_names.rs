@@ -1,5 +1,5 @@
-//! What the configurations of git name in the tree: folders of hooks, files that are included, and programs. The git of a person
-//! would run what a command writes there.
+//! The files and folders of the tree that git configurations name: hooks, included files and programs. If a command could write there,
+//! the next git of a person would run what it wrote.
 //!
 //! Git itself splits a configuration into keys and values. No list of keys decides which of them name a program, because there is
 //! always one more: every file of the tree that a value names counts, unless the key is known to be data. A place too many does
@@ -9,13 +9,11 @@
 //! worktree, and in the home folder. So this cannot run in a confined thread. Nothing of them but places of the tree is used.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::fs::{self, OpenOptions};
+use std::fs;
 use std::io::Read;
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Component, Path, PathBuf};
 
-use ken_tool::Error;
-use rustix::fs::OFlags;
+use ken_tool::{Error, open_regular};
 use serde::{Deserialize, Serialize};
 
 use crate::rel_path::{RelPath, pieces};
@@ -277,14 +275,15 @@ fn follow(path: &Path, links: &mut Vec<PathBuf>) -> PathBuf {
     at
 }
 
-/// Reads a file that is short enough for a configuration. Nobody is waited for, such as the writer of a FIFO.
+/// Reads a regular file that is short enough for a configuration.
 fn text_of(path: &Path) -> Option<Vec<u8>> {
-    let flags = (OFlags::NONBLOCK | OFlags::NOCTTY).bits().cast_signed();
-    let file = OpenOptions::new().read(true).custom_flags(flags).open(path).ok()?;
-    let about = file.metadata().ok()?;
+    let file = open_regular(path).ok()?;
     let mut text = Vec::new();
-    let is_config = about.is_file() && about.len() <= MAX_CONFIG;
-    is_config.then(|| file.take(MAX_CONFIG).read_to_end(&mut text)).is_some_and(|read| read.is_ok()).then_some(text)
+    if file.metadata().ok()?.len() > MAX_CONFIG {
+        return None;
+    }
+    file.take(MAX_CONFIG).read_to_end(&mut text).ok()?;
+    Some(text)
 }
 
 /// Whether a repository that a command has made keeps this setting. It runs nothing.

@@ -18,8 +18,8 @@ use crate::process;
 /// [`BLOB_BYTES`] without the escapes of JSON.
 const MAX_OUTPUT_BYTES: usize = 24 * 1024 * 1024;
 const MAX_DEPTH: usize = 64;
-/// The maximum size of a program that is read before a call to see whether it is the one that was approved. A larger one is told by its
-/// times.
+/// The maximum size of a program that is read before a call to see whether it is the one that was approved. A larger one is
+/// recognised by its inode, its size and the time of its last change.
 const MAX_PROGRAM_BYTES: u64 = 1024 * 1024;
 /// The maximum sizes of what a request shows of the diff, of the action and of each other text, in bytes of JSON.
 /// Together they fit into a request for approval.
@@ -162,7 +162,7 @@ fn fingerprint(call: &Admitted<'_>, of_preview: &str) -> String {
 fn state_of_file(word: &str) -> Option<String> {
     let path = Path::new(word);
     let about = path.metadata().ok().filter(|about| path.is_absolute() && about.is_file())?;
-    // An interpreter of the machine can be large. Nobody who lacks its rights can set this time back.
+    // An installed interpreter can be large. Only root can set the time of its last change back.
     let stamp = || format!("{} {} {} {}", about.ino(), about.size(), about.ctime(), about.ctime_nsec());
     if about.size() > MAX_PROGRAM_BYTES {
         return Some(stamp());

@@ -203,7 +203,7 @@ impl Outlet {
         self.waiting() < MAX_WAITING || self.shared.lock().is_stalled(now)
     }
 
-    /// Sets new limits of the size and the number of files.
+    /// Changes the maximum size and number of the files.
     pub(crate) fn limit(&self, max: u64, keep: u32) {
         if self.target.files.limit(max, keep) {
             self.add(Work::RemoveSurplus);

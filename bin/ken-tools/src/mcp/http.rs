@@ -167,7 +167,7 @@ impl Bridge {
             let reader = response.body_mut().as_reader();
             _ = reader.take(MAX_ERROR_BYTES).read_to_string(&mut body);
             let why = format!("the server answers {}: {}", response.status(), body.trim());
-            // What stands between may have passed the request on before it failed.
+            // A proxy may have passed the request on before it failed.
             let code = if response.status().is_server_error() { OUTCOME_UNKNOWN } else { FAILED };
             return self.fail_with(code, id, &why);
         }
