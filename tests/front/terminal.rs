@@ -105,6 +105,7 @@ fn output_that_cannot_be_written_is_an_error() {
             ("ken", &["status"][..]),
             ("ken", &["sessions"]),
             ("ken", &["chat", "hello"]),
+            ("ken", &["backup", "-"]),
             ("ken-tui", &["--print", "hello"]),
         ] {
             let ken = system.command(words);

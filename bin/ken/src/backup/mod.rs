@@ -146,13 +146,32 @@ fn to_stdout(places: &Places, database: &Path, secrets: bool) -> Result<(), Erro
         return Err(Error::invalid("--secrets", "would be written to a file as they are")
             .hint("encrypt them: ken backup --secrets - | age -p >FILE.age"));
     }
+    // Fails if there is no standard output.
+    ken_tool::print(b"")?;
     let target = Target::of(&places.state.join(".backup"), None)?;
     let written = during("copying the data", || {
         let copy = copy_of(database, &target.beside(".db"))?;
-        archive::write(BufWriter::with_capacity(BUFFER, stdout.lock()), places, copy, secrets)
+        archive::write(BufWriter::with_capacity(BUFFER, Output(stdout.lock())), places, copy, secrets)
     })?;
     print_what_is_missing(places, &written);
     Ok(())
+}
+
+/// Standard output. Its errors name it, because they would otherwise look like those of the file that is being copied.
+struct Output<'a>(io::StdoutLock<'a>);
+
+impl Write for Output<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.write(bytes).map_err(unwritten)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush().map_err(unwritten)
+    }
+}
+
+fn unwritten(error: io::Error) -> io::Error {
+    io::Error::new(error.kind(), format!("cannot write to standard output: {error}"))
 }
 
 /// Copies the database, checks the copy, and opens it. Its name is removed at once, so that nothing is left if this process is
