@@ -34,7 +34,7 @@ pub fn sections(name: &str, text: &str) -> Vec<Section> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let (front, body) = title_and_tags(text);
     let first_line = 1 + text.len().checked_sub(body.len()).map_or(0, |end| lines(head(text, end)));
-    let first_heading = || body.lines().find_map(heading).map(|(_, title)| title);
+    let first_heading = || headings(body).next().map(|heading| heading.text);
     let title = front.title.or_else(first_heading).unwrap_or_else(|| name.to_owned());
     let mut found = Vec::new();
     if body.len() <= MAX_PIECE_BYTES {
@@ -43,22 +43,17 @@ pub fn sections(name: &str, text: &str) -> Vec<Section> {
     }
     // The headings above the current line, each with its level.
     let mut path: Vec<(usize, String)> = Vec::new();
-    let (mut start, mut start_line, mut at, mut fence) = (0, first_line, 0, None);
+    let (mut start, mut start_line) = (0, first_line);
     let mut titled = title.clone();
-    for (number, line) in body.split_inclusive('\n').enumerate() {
-        let opened = fence.is_some();
-        fence = fenced(line, fence);
-        if let Some((level, text)) = heading(line).filter(|_| !opened && fence.is_none()) {
-            push(&mut found, &titled, start_line, part(body, start, at), &front.tags);
-            (start, start_line) = (at, first_line + number);
-            path.retain(|(above, _)| *above < level);
-            if text != title {
-                path.push((level, text));
-            }
-            let names = path.iter().map(|(_, name)| name.as_str());
-            titled = std::iter::once(title.as_str()).chain(names).collect::<Vec<_>>().join(" › ");
+    for Heading { at, line, level, text } in headings(body) {
+        push(&mut found, &titled, start_line, part(body, start, at), &front.tags);
+        (start, start_line) = (at, first_line + line);
+        path.retain(|(above, _)| *above < level);
+        if text != title {
+            path.push((level, text));
         }
-        at += line.len();
+        let names = path.iter().map(|(_, name)| name.as_str());
+        titled = std::iter::once(title.as_str()).chain(names).collect::<Vec<_>>().join(" › ");
     }
     push(&mut found, &titled, start_line, part(body, start, body.len()), &front.tags);
     found
@@ -125,6 +120,27 @@ fn shortened(title: &str) -> Cow<'_, str> {
         None => Cow::Borrowed(title),
         Some(_) => Cow::Owned(title.chars().take(MAX_TITLE_CHARACTERS - 1).chain(['…']).collect()),
     }
+}
+
+struct Heading {
+    /// The offset of its line in bytes, and the number of that line counted from 0.
+    at: usize,
+    line: usize,
+    level: usize,
+    text: String,
+}
+
+/// Returns the headings of a Markdown text. A line such as `# comment` in a code block is not one.
+fn headings(body: &str) -> impl Iterator<Item = Heading> {
+    let (mut end, mut fence) = (0, None);
+    body.split_inclusive('\n').enumerate().filter_map(move |(line, content)| {
+        let at = end;
+        end += content.len();
+        let is_open = fence.is_some();
+        fence = fenced(content, fence);
+        let (level, text) = heading(content).filter(|_| !is_open && fence.is_none())?;
+        Some(Heading { at, line, level, text })
+    })
 }
 
 /// Returns the level and the text of a heading such as `## Deploy`; `None` if the line is not a heading.
@@ -217,6 +233,9 @@ mod tests {
         assert_eq!((list[0].title.as_str(), list[0].line), ("a.md", 6));
         assert_eq!(list[0].tags, ["a", "b"]);
         assert_eq!(sections("a.md", "# Only a heading\n"), []);
+        let code = sections("a.md", "```sh\n# not the title\n```\n\n## The title\n\nText.\n");
+        assert_eq!(code[0].title, "The title");
+        assert_eq!(sections("a.md", "~~~\n# no title\n~~~\n")[0].title, "a.md");
         // Front matter that is not closed is ordinary text.
         assert_eq!(sections("a.md", "---\ntitle: x")[0].text, "---\ntitle: x");
     }
