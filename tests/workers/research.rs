@@ -180,6 +180,10 @@ fn hostile_and_broken_pages_have_a_clear_outcome() {
     assert!(failure(&web, "/bomb").contains("compressed page, which was not asked for"));
     web.put("/picture", Served::hidden("GIF89a").header("Content-Type", "image/gif"));
     assert!(failure(&web, "/picture").contains("image/gif, which is not text"));
+    for kind in ["application/rss+xml; charset=utf-8", "application/LD+JSON", "application/json", "text/csv"] {
+        web.put("/feed", Served::hidden("<rss>news</rss>").header("Content-Type", kind));
+        assert_eq!(answer(&fetch(&web, &format!("{}/feed", web.url())))["text"], "<rss>news</rss>", "{kind}");
+    }
     web.put("/round", Served::redirect("/round"));
     assert!(failure(&web, "/round").contains("redirects more than 5 times"));
     web.put("/nowhere", Served::redirect("javascript:alert(1)"));

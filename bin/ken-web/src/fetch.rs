@@ -185,8 +185,7 @@ fn page(url: &Url, received: Received, until: Instant) -> Result<Page, Error> {
             let read = page_text::of_html(text, until)?;
             (read.title.unwrap_or_default(), read.text)
         }
-        "application/json" | "application/xml" => (String::new(), page_text::of_plain(&text)),
-        kind if kind.starts_with("text/") => (String::new(), page_text::of_plain(&text)),
+        kind if is_text(kind) => (String::new(), page_text::of_plain(&text)),
         kind => {
             let kind = page_text::line(kind, 80);
             return Err(unusable(url, &format!("sent {kind}, which is not text")));
@@ -196,6 +195,16 @@ fn page(url: &Url, received: Received, until: Instant) -> Result<Page, Error> {
         return Err(unusable(url, "sent a page without text"));
     }
     Ok(Page { url: url.to_string(), title, digest: digest(&text), text, truncated: received.cut })
+}
+
+/// Whether content of a media type is text, such as a feed, whose type is `application/rss+xml`.
+fn is_text(kind: &str) -> bool {
+    let is_text_of_programs = |format| ["json", "xml", "yaml", "javascript"].contains(&format);
+    match kind.split_once('/') {
+        Some(("text", _)) => true,
+        Some((_, format)) => is_text_of_programs(format.rsplit_once('+').map_or(format, |(_, suffix)| suffix)),
+        None => false,
+    }
 }
 
 pub(crate) fn digest(text: &str) -> String {
