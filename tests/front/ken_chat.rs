@@ -308,11 +308,13 @@ fn a_model_is_chosen_and_the_answer_is_printed_for_programs() {
         let printed = String::from_utf8(output.stdout).unwrap();
         assert!(printed.starts_with("Your message says: “Our pump P7 runs at 40 bar.”\n\n"), "{printed}");
     }
-    // A command such as `/help` starts no turn.
-    let output = system.ken(&["chat", "--json", "/help"]);
-    let printed: Value = serde_json::from_slice(&output.stdout).unwrap();
-    assert!(printed["answer"].as_str().unwrap().contains("`/new [name]`"), "{printed}");
-    assert_eq!((&printed["model"], &printed["submissionId"]), (&Value::Null, &Value::Null));
+    // A command such as `/help` starts no turn, so it has no events either.
+    for flag in ["--json", "--events"] {
+        let output = system.ken(&["chat", flag, "/help"]);
+        let printed: Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert!(printed["answer"].as_str().unwrap().contains("`/new [name]`"), "{printed}");
+        assert_eq!((&printed["model"], &printed["submissionId"]), (&Value::Null, &Value::Null));
+    }
     let output = system.ken(&["chat", "--no-stream", "-m", "rules/rules-1", "Who are you?"]);
     let printed = String::from_utf8(output.stdout).unwrap();
     assert!(printed.starts_with("I am ken") && printed.ends_with('\n'), "{printed}");

@@ -122,11 +122,11 @@ impl Presenter {
         matches!(self, Presenter::AtEnd { .. })
     }
 
-    /// Prints what the events have not shown: the whole reply, or that of a slash command.
+    /// Prints what the events have not shown: the whole reply, or that of a slash command, which has no events.
     pub(super) fn finish(&self, reply: &Reply) -> Result<(), Error> {
         match self {
-            Presenter::AtEnd { as_json: true } => print_json(&reply.record(&reply.text)),
             Presenter::Live(_) | Presenter::Events if reply.submission.is_some() => Ok(()),
+            Presenter::AtEnd { as_json: true } | Presenter::Events => print_json(&reply.record(&reply.text)),
             _ => print_line(reply.text()),
         }
     }
