@@ -112,6 +112,41 @@ fn a_folder_is_imported_and_later_only_its_changes() {
 }
 
 #[test]
+fn a_file_has_its_entries_once_whichever_folder_is_imported() {
+    let system = System::start();
+    let notes = tempfile::tempdir().unwrap();
+    let (inner, other) = (notes.path().join("inner"), notes.path().join("inner2"));
+    for (folder, name, text) in [(&inner, "a.md", "Apples."), (&inner, "b.md", "Pears."), (&other, "a.md", "Plums.")] {
+        fs::create_dir_all(folder).unwrap();
+        fs::write(folder.join(name), text).unwrap();
+    }
+    let paths = || imported(&system).into_iter().map(|(_, _, path, _)| path).collect::<Vec<_>>();
+    assert_eq!(counts(&import(&system, &inner, &[]).0), [2, 2, 2, 0, 0, 0]);
+    // The folder above takes over, and then the one below again.
+    assert_eq!(counts(&import(&system, notes.path(), &[]).0), [3, 3, 3, 2, 0, 0]);
+    assert_eq!(paths(), ["inner/a.md", "inner/b.md", "inner2/a.md"]);
+    assert_eq!(counts(&import(&system, &inner, &[]).0), [2, 2, 2, 2, 0, 0]);
+    assert_eq!(paths(), ["a.md", "b.md", "inner2/a.md"]);
+    assert_eq!(counts(&import(&system, &inner, &[]).0), [2, 0, 0, 0, 0, 0]);
+
+    // The entries of a folder that is gone are kept until it is pruned.
+    fs::remove_dir_all(&inner).unwrap();
+    let path = inner.to_str().unwrap();
+    assert_eq!(system.ken(&["knowledge", "import", path]).status.code(), Some(2));
+    assert_eq!(paths().len(), 3);
+    let pruned = system.command(&["knowledge", "import", "--prune", "inner/."]).current_dir(notes.path()).output();
+    assert_eq!(
+        String::from_utf8(pruned.unwrap().stdout).unwrap(),
+        "0 files, 0 new or changed: 0 entries added, 2 removed, 0 kept\n2 files are gone, and their entries with them\n"
+    );
+    assert_eq!(paths(), ["inner2/a.md"]);
+    let again = system.ken(&["knowledge", "import", "--prune", path]);
+    let stderr = String::from_utf8(again.stderr).unwrap();
+    assert_eq!(again.status.code(), Some(2));
+    assert!(stderr.contains("cannot be opened: No such file"), "{stderr}");
+}
+
+#[test]
 fn files_that_are_not_text_are_refused_and_named() {
     let system = System::start();
     let outside = tempfile::tempdir().unwrap();

@@ -93,13 +93,7 @@ impl Write for DocumentsSync {
             put(tables, &args.collection, document, change, &mut synced)?;
         }
         for path in &args.gone {
-            if let Some(document) = tables.document(&args.collection, path)? {
-                for (key, _) in tables.entries_of(document.key)? {
-                    knowledge::delete(tables, key)?;
-                    synced.removed += 1;
-                }
-                tables.delete_document(document.key)?;
-            }
+            remove(tables, &args.collection, path, &mut synced)?;
         }
         if let (Some(job), Some(step)) = (job, &args.step) {
             advance(tables, &job, step, change)?;
@@ -171,6 +165,31 @@ fn id(collection: &str, path: &str, piece: &Piece) -> String {
     format!("kb-{}", digest::of(&parts, 16))
 }
 
+fn remove(tables: &dyn Tables, collection: &str, path: &str, synced: &mut Synced) -> Result<(), Error> {
+    if let Some(document) = tables.document(collection, path)? {
+        for (key, _) in tables.entries_of(document.key)? {
+            knowledge::delete(tables, key)?;
+            synced.removed += 1;
+        }
+        tables.delete_document(document.key)?;
+    }
+    Ok(())
+}
+
+/// Removes a file from the collections of other folders that contain it. So a file has its entries once, even if a
+/// folder is imported and then one above or below it.
+fn remove_from_others(tables: &dyn Tables, collection: &str, path: &str, synced: &mut Synced) -> Result<(), Error> {
+    let file = format!("{}/{path}", collection.trim_end_matches('/'));
+    for (end, _) in file.match_indices('/') {
+        let (above, below) = file.split_at(end);
+        let folder = if above.is_empty() { "/" } else { above };
+        if folder != collection {
+            remove(tables, folder, below.trim_start_matches('/'), synced)?;
+        }
+    }
+    Ok(())
+}
+
 fn put(
     tables: &dyn Tables,
     collection: &str,
@@ -178,8 +197,12 @@ fn put(
     change: &mut Change,
     synced: &mut Synced,
 ) -> Result<(), Error> {
-    if tables.document(collection, &read.path)?.is_some_and(|known| known.digest == read.digest) {
+    let known = tables.document(collection, &read.path)?;
+    if known.as_ref().is_some_and(|known| known.digest == read.digest) {
         return Ok(());
+    }
+    if known.is_none() && collection.starts_with('/') {
+        remove_from_others(tables, collection, &read.path, synced)?;
     }
     let source = source_of(collection)?;
     let document = tables.put_document(collection, &read.path, &read.digest)?;

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -72,18 +73,31 @@ struct Refused {
 pub(super) fn run(places: &Places, args: &Import) -> Outcome {
     let name = args.folder.display().to_string();
     let wrong = |why: String| Error::invalid(name.clone(), why);
-    let folder = args.folder.canonicalize().map_err(|error| wrong(format!("cannot be opened: {error}")))?;
-    if !folder.is_dir() {
+    let cannot_open = |error| wrong(format!("cannot be opened: {error}"));
+    // A folder that no longer exists can still be pruned, if it has been imported.
+    let (folder, missing) = match args.folder.canonicalize() {
+        Ok(folder) => (folder, None),
+        Err(error) if args.prune && error.kind() == ErrorKind::NotFound => {
+            (path_of_missing(&args.folder).map_err(cannot_open)?, Some(error))
+        }
+        Err(error) => return Err(cannot_open(error)),
+    };
+    if missing.is_none() && !folder.is_dir() {
         return Err(wrong("it is not a folder".into()).hint("`ken knowledge add TITLE < FILE` adds one file"));
     }
     let collection = folder.to_str().ok_or_else(|| wrong("its path is not text in UTF-8".into()))?;
     let progress = Progress::start("reading the folder");
     let mut report = Report { folder: collection.to_owned(), pruned: args.prune, ..Report::default() };
     let mut files = Vec::new();
-    find(&folder, &folder, MAX_DEPTH, &mut files, &mut report.refused)?;
+    if missing.is_none() {
+        find(&folder, &folder, MAX_DEPTH, &mut files, &mut report.refused)?;
+    }
     report.files = files.len() as u64;
     let mut store = connect(places, STORE)?;
     let mut known = known_digests(&mut store, collection)?;
+    if let Some(error) = missing.filter(|_| known.is_empty()) {
+        return Err(cannot_open(error));
+    }
     let mut batch = Batch::new(collection);
     for (number, path) in files.iter().enumerate() {
         progress.set(&format!("importing {} of {} files", number + 1, files.len()));
@@ -169,6 +183,14 @@ impl Batch {
     }
 }
 
+/// Returns the path that a folder had which no longer exists: the part that exists is canonical.
+fn path_of_missing(folder: &Path) -> io::Result<PathBuf> {
+    let path = std::path::absolute(folder)?;
+    let parents = path.ancestors().skip(1).find_map(|parent| Some((parent, parent.canonicalize().ok()?)));
+    let rest = parents.and_then(|(parent, canonical)| Some(canonical.join(path.strip_prefix(parent).ok()?)));
+    Ok(rest.unwrap_or(path))
+}
+
 /// Returns the path and digest of each document of a folder that the store has.
 fn known_digests(store: &mut Client, collection: &str) -> Result<BTreeMap<String, String>, Error> {
     let mut known = BTreeMap::new();
@@ -195,7 +217,7 @@ fn find(
     refused: &mut Vec<Refused>,
 ) -> Result<(), Error> {
     let shown = folder.display().to_string();
-    let wrong = |error: std::io::Error| Error::invalid(shown.clone(), format!("cannot be read: {error}"));
+    let wrong = |error: io::Error| Error::invalid(shown.clone(), format!("cannot be read: {error}"));
     let mut entries = fs::read_dir(folder).map_err(wrong)?.collect::<Result<Vec<_>, _>>().map_err(wrong)?;
     entries.sort_by_key(fs::DirEntry::file_name);
     for entry in entries {
