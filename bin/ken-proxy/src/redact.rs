@@ -16,7 +16,12 @@ const MIN_BYTES: usize = 4;
 
 /// The texts to remove: the value of `Authorization`, and the secret parts of it.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Secrets(Vec<Vec<u8>>);
+pub(crate) struct Secrets(Vec<Secret>);
+
+/// The ways in which a host can write each character of a text: as it is, and escaped for JSON, an address or HTML. A host
+/// escapes some characters and leaves others, and which ones depends on its library.
+#[derive(Debug, Clone)]
+struct Secret(Vec<Vec<Vec<u8>>>);
 
 impl Secrets {
     pub(crate) fn of(authorization: Option<&str>) -> Secrets {
@@ -32,7 +37,7 @@ impl Secrets {
             found.push(pair);
         }
         found.retain(|secret| secret.len() >= MIN_BYTES);
-        Secrets(found)
+        Secrets(found.iter().map(|secret| Secret(secret.iter().map(|byte| ways_to_write(*byte)).collect())).collect())
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -42,19 +47,27 @@ impl Secrets {
     fn redact(&self, bytes: &mut [u8]) {
         for secret in &self.0 {
             let mut from = 0;
-            while let Some(at) = bytes.get(from..).and_then(|rest| find(rest, secret)) {
-                let end = from + at + secret.len();
-                bytes.get_mut(from + at..end).unwrap_or_default().fill(b'*');
-                from = end;
+            while let Some(begin) = bytes.get(from..).and_then(|rest| secret.next_begin(rest)).map(|at| from + at) {
+                let (length, _) = bytes.get(begin..).map(|rest| secret.matched(rest)).unwrap_or_default();
+                from = begin + length.unwrap_or(1);
+                if length.is_some() {
+                    bytes.get_mut(begin..from).unwrap_or_default().fill(b'*');
+                }
             }
         }
     }
 
     /// Returns the length of the longest end of `bytes` with which one of the texts can begin.
     fn open_end(&self, bytes: &[u8]) -> usize {
-        let longest = |secret: &Vec<u8>| {
-            let lengths = (1..secret.len().min(bytes.len() + 1)).rev();
-            lengths.into_iter().find(|length| secret.get(..*length).is_some_and(|begin| bytes.ends_with(begin)))
+        let longest = |secret: &Secret| {
+            let mut from = bytes.len().saturating_sub(secret.max_length());
+            while let Some(begin) = bytes.get(from..).and_then(|rest| secret.next_begin(rest)).map(|at| from + at) {
+                if bytes.get(begin..).is_some_and(|rest| secret.matched(rest).1) {
+                    return Some(bytes.len() - begin);
+                }
+                from = begin + 1;
+            }
+            None
         };
         self.0.iter().filter_map(longest).max().unwrap_or_default()
     }
@@ -81,16 +94,59 @@ impl Secrets {
     }
 }
 
-fn find(bytes: &[u8], secret: &[u8]) -> Option<usize> {
-    let first = secret.first()?;
-    let mut from = 0;
-    loop {
-        let at = from + bytes.get(from..)?.iter().position(|byte| byte == first)?;
-        if bytes.get(at..)?.starts_with(secret) {
-            return Some(at);
-        }
-        from = at + 1;
+impl Secret {
+    fn max_length(&self) -> usize {
+        self.0.iter().filter_map(|ways| ways.iter().map(Vec::len).max()).sum()
     }
+
+    /// Returns the first position at which the text can begin.
+    fn next_begin(&self, bytes: &[u8]) -> Option<usize> {
+        let ways = self.0.first()?;
+        bytes.iter().position(|byte| ways.iter().any(|way| way.first() == Some(byte)))
+    }
+
+    /// Returns the length of the text at the beginning of `bytes`, if it is there, and whether `bytes` ends within it.
+    fn matched(&self, bytes: &[u8]) -> (Option<usize>, bool) {
+        let (mut ends, mut is_open) = (vec![0], false);
+        for ways in &self.0 {
+            let mut next = Vec::new();
+            for (end, way) in ends.iter().flat_map(|end| ways.iter().map(move |way| (*end, way))) {
+                let rest = bytes.get(end..).unwrap_or_default();
+                if rest.starts_with(way) {
+                    next.push(end + way.len());
+                } else {
+                    is_open |= way.starts_with(rest);
+                }
+            }
+            next.sort_unstable();
+            next.dedup();
+            ends = next;
+        }
+        (ends.last().copied(), is_open)
+    }
+}
+
+fn ways_to_write(byte: u8) -> Vec<Vec<u8>> {
+    let mut ways = vec![vec![byte]];
+    if byte.is_ascii_alphanumeric() {
+        return ways;
+    }
+    let numbers = [format!("{byte:02x}"), format!("{byte:02X}")];
+    let escaped = numbers.iter().flat_map(|hex| [format!("%{hex}"), format!("\\u00{hex}"), format!("&#x{hex};")]);
+    ways.extend(escaped.chain([format!("&#{byte};")]).map(String::into_bytes));
+    let named: &[&str] = match byte {
+        b' ' => &["+"],
+        b'"' => &["&quot;", "\\\""],
+        b'&' => &["&amp;"],
+        b'\'' => &["&apos;"],
+        b'/' => &["\\/"],
+        b'<' => &["&lt;"],
+        b'>' => &["&gt;"],
+        b'\\' => &["\\\\"],
+        _ => &[],
+    };
+    ways.extend(named.iter().map(|way| way.as_bytes().to_vec()));
+    ways
 }
 
 /// A body without the texts. Bytes with which one can begin are kept until the next ones arrive.
@@ -181,6 +237,32 @@ mod tests {
         assert_eq!(shown.len(), text.len());
         assert!(shown.starts_with("a: ***") && shown.ends_with("* passwor"), "{shown}");
         assert!(!shown.contains("dXNl") && !shown.contains("password"), "{shown}");
+    }
+
+    #[test]
+    fn a_key_is_removed_however_its_characters_are_escaped() {
+        let secrets = Secrets::of(Some("Bearer c2V/tok+en=="));
+        for written in [
+            "Bearer c2V\\/tok+en==",
+            "Bearer c2V/tok+en\\u003d\\u003D",
+            "Bearer+c2V%2Ftok%2ben%3D=",
+            "Bearer%20c2V/tok%2Ben==",
+            "Bearer c2V/tok&#43;en&#x3D;&#x3d;",
+        ] {
+            let text = format!("<{written}>");
+            for cut in 0..text.len() {
+                // In two pieces, as the body passes them on.
+                let (first, second) = text.split_at(cut);
+                let mut first = first.as_bytes().to_vec();
+                secrets.redact(&mut first);
+                let kept = first.split_off(first.len() - secrets.open_end(&first));
+                let mut rest = [&kept, second.as_bytes()].concat();
+                secrets.redact(&mut rest);
+                let shown = String::from_utf8([first, rest].concat()).unwrap();
+                assert_eq!(shown.len(), text.len());
+                assert!(!shown.contains("tok") && !shown.contains("c2V") && shown.starts_with('<'), "{cut}: {shown}");
+            }
+        }
     }
 
     #[test]
