@@ -86,6 +86,29 @@ impl<'a> Plan<'a> {
             .map(|(place, (before, after))| (place, before.as_ref(), after.as_ref()))
     }
 
+    /// Fails if the edits change a file of a repository of git, or complete one. Git takes each folder with these names for
+    /// one, whatever its own name is, and runs what its configuration says, also for a command that only reads. That some
+    /// of the names were there before makes no difference.
+    pub(crate) fn check_git(&self) -> Result<(), Error> {
+        // The names that are going to be in each folder around a file, in lower case, because some file systems ignore it.
+        let mut made: BTreeMap<RelPath, BTreeSet<String>> = BTreeMap::new();
+        for (place, _, after) in self.pairs() {
+            for place in std::iter::once(place.clone()).chain(place.folders()) {
+                let names = made.entry(place.around()).or_default();
+                names.extend(after.is_some().then(|| place.name().to_ascii_lowercase()));
+            }
+        }
+        for (folder, names) in &made {
+            let has =
+                |name: &str| names.contains(&name.to_ascii_lowercase()) || self.tree.kind(&folder.join(name)).is_some();
+            if has("commondir") || has("HEAD") && has("objects") && has("refs") {
+                let message = format!("{folder} is a repository of git then; git's own files are changed by git only");
+                return Err(Error::forbidden(message).at("/path"));
+            }
+        }
+        Ok(())
+    }
+
     /// Returns the files that the edits change, without their contents.
     pub(crate) fn entries(&self) -> Vec<Entry> {
         let versions = |node: Option<&Node>| node.map(|node| node.version.clone());

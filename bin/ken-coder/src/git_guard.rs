@@ -199,6 +199,11 @@ impl GitFolders {
         self.named.iter().any(|(named, all)| place == named || *all && place.is_in(named))
     }
 
+    /// Whether it is in a repository of git, also one that is in two folders, the first of which leads to the other.
+    pub(crate) fn holds(&self, place: &RelPath) -> bool {
+        self.folders.iter().any(|folder| place.is_in(folder))
+    }
+
     /// Stores the files in the journal, and returns them for the record of the command.
     pub(crate) fn keep(&self, tree: &Tree, journal: &Journal) -> Result<Vec<Entry>, Error> {
         let (mut kept, mut new) = (Vec::new(), Vec::new());

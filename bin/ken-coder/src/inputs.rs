@@ -54,6 +54,9 @@ pub(crate) const BUILD_FILES: [&str; 32] = [
     "test.sh",
     "tox.ini",
 ];
+/// Files and folders that editors, hosting services and hooks execute, but no command of a build.
+const TOOL_FILES: [&str; 3] = [".gitlab-ci.yml", ".pre-commit-config.yaml", "Jenkinsfile"];
+const TOOL_FOLDERS: [&str; 6] = [".circleci", ".devcontainer", ".github", ".husky", ".idea", ".vscode"];
 /// How many bytes of all files together are compared by their content. Of the files beyond, size, times and number are
 /// compared, because a preview must not take long.
 const CONTENT_BYTES: u64 = 64 * 1024 * 1024;
@@ -64,7 +67,8 @@ const MAX_FOLDERS: usize = 64;
 pub(crate) fn is_executed_by_tools(place: &RelPath) -> bool {
     let is_one =
         |name: &str| place.as_str().strip_suffix(name).is_some_and(|rest| rest.is_empty() || rest.ends_with('/'));
-    BUILD_FILES.iter().any(|name| is_one(name)) || place.names().any(|name| name == ".github" || name.ends_with(".sh"))
+    let is_below = |name: &str| TOOL_FOLDERS.contains(&name) || name.ends_with(".sh");
+    BUILD_FILES.iter().chain(&TOOL_FILES).any(|name| is_one(name)) || place.names().any(is_below)
 }
 
 #[derive(Debug, Default, Serialize)]

@@ -133,7 +133,8 @@ impl Preview {
             places.push(place);
         }
         let mut verdict = of_files(&settings.workspace, places.iter().copied());
-        if verdict.approval == Approval::None && places.iter().any(|place| guard.executes(place)) {
+        if verdict.approval == Approval::None && places.iter().any(|place| guard.executes(place) || guard.holds(place))
+        {
             verdict = with_approval("a file is changed that git executes or includes");
         }
         if verdict.approval == Approval::Ask && approved::covers(settings, &plan.entries()) {

@@ -4,7 +4,7 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::os::unix::net::UnixListener;
 use std::time::{Duration, Instant};
 
-use crate::common::Home;
+use crate::common::{Home, in_run};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
@@ -99,6 +99,59 @@ fn what_leads_out_or_is_no_plain_file_is_refused_with_the_reason() {
     assert_eq!(found["matches"], json!([]), "{found}");
     // The skipped files are the links, the hard link, the FIFO and the socket.
     assert_eq!(found["filesSkipped"], json!(7), "{found}");
+}
+
+/// Git takes a folder with certain names for a repository, and runs what its configuration says.
+#[test]
+fn no_edit_makes_or_changes_a_repository_of_git() {
+    let home = Home::with("rules = [{ path = \"repos\", policy = \"auto-edit\" }]");
+    let names = ["HEAD", "objects/a", "refs/a", "config"];
+    let edit = |folder: &str, name: &str| json!({"path": format!("repos/site/{folder}/{name}"), "content": "x\n"});
+    // Whichever of the three names comes last is refused, in one change and one by one, and in other letter cases.
+    for (number, last) in names.iter().enumerate().take(3) {
+        let others = names.iter().filter(|name| *name != last);
+        let docs = format!("docs{number}");
+        for name in others.clone() {
+            home.done("write", &edit(&docs, name));
+        }
+        for name in [last.to_string(), last.to_lowercase(), last.to_uppercase()] {
+            let why = home.why_not("write", &edit(&docs, &name));
+            assert!(why.contains(&format!("repos/site/{docs} is a repository of git then; git's own files")), "{why}");
+        }
+        let why = home.why_not(
+            "apply",
+            &json!({"edits": [{"path": edit(&docs, "config")["path"], "moveTo": edit(&docs, last)["path"]}]}),
+        );
+        assert!(why.contains("git's own files"), "{why}");
+        let mut all: Vec<_> = others.map(|name| edit(&format!("deep/{docs}"), name)).collect();
+        all.insert(number, edit(&format!("deep/{docs}"), last));
+        let why = home.why_not("apply", &json!({"edits": all}));
+        assert!(why.contains("git's own files"), "{why}");
+        let (status, plan) = in_run(&home, "r1", &["plan", "--preview"], &json!({"summary": "Docs", "edits": all}));
+        assert!(status == Some(2) && plan.to_string().contains("git's own files"), "{status:?} {plan}");
+        assert!(!home.path(&format!("repos/site/{docs}/{last}")).exists());
+        assert!(!home.path("repos/site/deep").exists());
+    }
+    assert!(home.why_not("write", &edit("docs", "commondir")).contains("git's own files"));
+    // A repository that was there before, and one that is in two folders.
+    home.git(&["init", "-q"]);
+    home.git(&["init", "-q", "--bare", "fixture.git"]);
+    for name in ["config", "hooks/post-update", "HEAD", "refs/heads/new", "README.md"] {
+        let why = home.why_not("write", &edit("fixture.git", name));
+        assert!(why.contains("git's own files"), "{name}: {why}");
+    }
+    for (name, text) in [("work/HEAD", "ref: refs/heads/a\n"), ("work/commondir", "../common\n"), ("common/config", "")]
+    {
+        home.put(&format!("repos/site/two/{name}"), text);
+    }
+    assert!(home.why_not("write", &edit("two/work", "config")).contains("git's own files"));
+    assert_eq!(home.preview("write", &edit("two/common", "config"))["approval"], "ask");
+    // A folder that has some of the names is not one.
+    for name in ["HEAD", "objects.md", "refs", "config"] {
+        home.done("write", &edit("plain", name));
+    }
+    assert_eq!(home.preview("write", &edit("plain", ".vscode/tasks.json"))["risk"], "medium");
+    assert_eq!(home.preview("write", &edit("plain", "tasks.json"))["risk"], "low");
 }
 
 /// Only root can create a device.
