@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use ken_types::places::CLIENT_SECRET;
-use rustix::fs::inotify::{self, CreateFlags, Event, Reader, WatchFlags};
+use rustix::fs::inotify::{self, CreateFlags, Event, ReadFlags, Reader, WatchFlags};
 use rustix::io::Errno;
 
 /// An editor makes several changes to save a file. They count as one when this much time has passed after the last one.
@@ -57,6 +57,14 @@ impl Watch {
         let mut buffer = [MaybeUninit::uninit(); 4096];
         let mut events = Reader::new(&self.inotify, &mut buffer);
         while let Ok(event) = events.next() {
+            // kend makes this folder itself, for the part that may write there. As long as it is empty, nothing has changed; what is put
+            // there from here on is seen.
+            if is_new_folder(&event, self.folder) {
+                self.watch_workflows();
+                if is_empty(&self.workflows) {
+                    continue;
+                }
+            }
             if concerns(&event, self.folder, &self.files) {
                 self.due = Some(now + QUIET_TIME);
             }
@@ -82,6 +90,16 @@ impl AsFd for Watch {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.inotify.as_fd()
     }
+}
+
+/// Whether the folder of workflows has come.
+fn is_new_folder(event: &Event<'_>, folder: i32) -> bool {
+    let is_named = event.file_name().is_some_and(|name| name.to_bytes() == WORKFLOWS.as_bytes());
+    event.wd() == folder && is_named && event.events().contains(ReadFlags::CREATE)
+}
+
+fn is_empty(folder: &Path) -> bool {
+    std::fs::read_dir(folder).is_ok_and(|mut entries| entries.next().is_none())
 }
 
 /// Whether an event is in the folder of workflows, about one of the files, or says that events were lost.
