@@ -10,7 +10,8 @@ use bytes::Bytes;
 use http_body_util::{Either, Full};
 use hyper::body::Incoming;
 use hyper::header::{
-    ACCEPT_ENCODING, AUTHORIZATION, CONNECTION, CONTENT_ENCODING, HOST, HeaderName, HeaderValue, PROXY_AUTHORIZATION,
+    ACCEPT_ENCODING, AUTHORIZATION, CONNECTION, CONTENT_ENCODING, HOST, HeaderName, HeaderValue, IF_RANGE,
+    PROXY_AUTHORIZATION, RANGE, TRANSFER_ENCODING,
 };
 use hyper::http::uri::PathAndQuery;
 use hyper::server::conn::http1;
@@ -156,11 +157,16 @@ impl Proxy {
             headers.insert(AUTHORIZATION, value);
             // The key cannot be found in a compressed response.
             headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
+            // Nor in the parts of a response, of which each could end within the key.
+            headers.remove(RANGE);
+            headers.remove(IF_RANGE);
         }
         let secrets = Secrets::of(route.key);
         let mut response = self.upstream.send(&route.host, route.is_secure, request).await?;
-        if !secrets.is_empty() && is_compressed(response.headers()) {
-            let why = format!("{} compresses its response, so the key cannot be removed from it", route.host);
+        if !secrets.is_empty()
+            && let Some(how) = hides_key(&response)
+        {
+            let why = format!("{} {how}, so the key cannot be removed from it", route.host);
             return Err(Refused(StatusCode::BAD_GATEWAY, why));
         }
         remove_hop_by_hop(response.headers_mut());
@@ -168,9 +174,17 @@ impl Proxy {
     }
 }
 
-fn is_compressed(headers: &HeaderMap) -> bool {
-    let mut encodings = headers.get_all(CONTENT_ENCODING).iter();
-    encodings.any(|encoding| !encoding.as_bytes().eq_ignore_ascii_case(b"identity"))
+/// Returns why a key would not be found in a response. Hosts are asked for neither, but some have headers of their own by which a
+/// command can ask for a part, such as `X-Ms-Range`.
+fn hides_key(response: &Response<Incoming>) -> Option<&'static str> {
+    let values = |name| response.headers().get_all(name).iter().map(HeaderValue::as_bytes);
+    let words =
+        values(CONTENT_ENCODING).chain(values(TRANSFER_ENCODING)).flat_map(|value| value.split(|byte| *byte == b','));
+    let is_plain = |word: &[u8]| [&b"identity"[..], b"chunked"].iter().any(|plain| word.eq_ignore_ascii_case(plain));
+    if response.status() == StatusCode::PARTIAL_CONTENT {
+        return Some("sends a part of its response");
+    }
+    (!words.map(<[u8]>::trim_ascii).all(is_plain)).then_some("compresses its response")
 }
 
 fn header(text: &str) -> Result<HeaderValue, Refused> {

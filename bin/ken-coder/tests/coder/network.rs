@@ -112,6 +112,27 @@ fn a_key_is_put_in_on_the_way_and_no_command_holds_it() {
     let text = repeated["stdout"].as_str().unwrap();
     assert!(text.contains("x-sent: ***") && text.contains("and Bearer no more\n"), "{repeated}");
     assert!(!repeated.to_string().contains("ghp_"), "{repeated}");
+    // A part of a response can end within the key, so that each part would pass, and in another encoding it is not found.
+    let whole = format!("sent {}\n200", "*".repeat(format!("Bearer {KEY}").len()));
+    for (options, path, expected) in [
+        ("", "part", &*whole),
+        ("-r 0-15", "part", &whole),
+        ("-r 16-30 -H 'If-Range: \"x\"'", "part", &whole),
+        ("-r 16-20,21-30", "part", &whole),
+        (
+            "-H 'X-Ms-Range: bytes=16-30'",
+            "part",
+            "sends a part of its response, so the key cannot be removed from it\n502",
+        ),
+        ("", "squeezed", "compresses its response, so the key cannot be removed from it\n502"),
+    ] {
+        let ran = shell(&home, &format!("curl -sS -w '%{{http_code}}' {options} http://{}/{path}", server.secure));
+        let text = ran["stdout"].as_str().unwrap();
+        assert!(text.ends_with(expected), "{options} {path}: {ran}");
+    }
+    // Where no key is put in, a part is a part.
+    let ran = shell(&home, &format!("curl -sS -r 5-8 -H 'Authorization: Bearer own' http://{}/part", server.plain));
+    assert_eq!(ran["stdout"], "Bear", "{ran}");
     let action = home.preview("run", &json!({"argv": ["true"], "cwd": "repos/site", "network": true}));
     assert_eq!(action["action"]["network"]["keysFor"], json!([server.secure.to_string()]));
     assert!(!action.to_string().contains(KEY));

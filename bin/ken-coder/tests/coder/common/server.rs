@@ -99,6 +99,20 @@ fn repeat(to: &mut dyn Write, key: &str) -> std::io::Result<()> {
     to.flush()
 }
 
+/// Sends the key back as a part of a file, if the request names a part.
+fn repeat_in_part(to: &mut dyn Write, (key, part): (&str, Option<&str>)) -> std::io::Result<()> {
+    let text = format!("sent {key}\n");
+    let ends = part.and_then(|part| part.strip_prefix("bytes=")?.split_once('-'));
+    let ends = ends.and_then(|(from, to)| Some((from.parse::<usize>().ok()?, to.parse::<usize>().ok()?)));
+    let (status, text) = match ends.and_then(|(from, to)| text.get(from..=to)) {
+        Some(text) => (206, text),
+        None => (200, text.as_str()),
+    };
+    let length = text.len();
+    write!(to, "HTTP/1.1 {status} OK\r\nconnection: close\r\ncontent-length: {length}\r\n\r\n{text}")?;
+    to.flush()
+}
+
 fn answer(mut request: tiny_http::Request, folder: &Path, keys: &Keys) {
     let header = |name: &'static str| {
         let mut headers = request.headers().iter();
@@ -114,6 +128,16 @@ fn answer(mut request: tiny_http::Request, folder: &Path, keys: &Keys) {
     }
     if let ("/repeat", Some(key)) = (path, header("Authorization")) {
         return repeat(&mut request.into_writer(), &key).unwrap();
+    }
+    if let ("/part", Some(key)) = (path, header("Authorization")) {
+        let part = header("Range").or_else(|| header("X-Ms-Range"));
+        return repeat_in_part(&mut request.into_writer(), (&key, part.as_deref())).unwrap();
+    }
+    if path == "/squeezed" {
+        let head = "HTTP/1.1 200 OK\r\nconnection: close\r\ntransfer-encoding: gzip, chunked\r\n\r\n";
+        let mut to = request.into_writer();
+        to.write_all(format!("{head}2\r\nxy\r\n0\r\n\r\n").as_bytes()).unwrap();
+        return to.flush().unwrap();
     }
     let mut backend = Command::new("git");
     backend
