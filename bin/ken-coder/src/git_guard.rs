@@ -3,6 +3,8 @@
 //! Where the kernel allows mounts, ken-sandbox makes the configuration and the hooks of every repository read-only. This is
 //! the second line, and the only one without mounts: the same files are recorded before a command and put back after it.
 //! A repository that the command has made itself keeps the settings that can run nothing, and no hooks.
+//!
+//! Nor can it leave a link in a folder of git, through which the next git would write elsewhere: into a hook, or to a file outside.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -81,7 +83,8 @@ pub(crate) struct GitFolders {
     named: BTreeMap<RelPath, bool>,
     /// The states of what a person has begun, such as a rebase.
     states: BTreeSet<RelPath>,
-    /// Folders that cannot be read, and those that no call can name, each with whether it holds a repository.
+    /// Folders that cannot be read, and those that no call can name, each with whether it holds a repository. Also the links in folders
+    /// of git that no call can name.
     hidden: BTreeSet<(PathBuf, bool)>,
 }
 
@@ -108,7 +111,7 @@ impl GitFolders {
     /// Finds them. The names alone decide, because a command can leave a repository for the next one to complete.
     pub(crate) fn find(settings: &Settings, tree: &Tree, scope: &[RelPath]) -> GitFolders {
         let mut found = GitFolders::default();
-        let mut open: Vec<RelPath> = scope.to_vec();
+        let (mut open, mut links) = (scope.to_vec(), Vec::new());
         for _ in 0..MAX_FOLDERS {
             let Some(folder) = open.pop() else { break };
             let path = settings.root.join(folder.as_str());
@@ -117,11 +120,12 @@ impl GitFolders {
             if has("commondir") || has("HEAD") && has("objects") && has("refs") || named_git(&folder) {
                 found.folders.insert(folder.clone());
             }
-            for (name, is_folder) in names {
-                let place = folder.join(&name);
+            for (name, kind) in names {
+                let (place, is_folder) = (folder.join(&name), kind.is_dir());
                 if named_git(&place) {
                     found.git_places.insert(place.clone());
                 }
+                links.extend(kind.is_symlink().then(|| place.clone()));
                 if RelPath::parse(place.as_str()).is_err() || is_folder && !has_room(&place) {
                     found.hidden.extend(is_folder.then(|| seen(path.join(&name))));
                 } else if is_folder {
@@ -152,7 +156,27 @@ impl GitFolders {
             }
             found.add_files(settings, tree, scope, open);
         }
+        let links = links.into_iter().filter(|link| found.is_written_through(tree, link));
+        let (links, unnamed): (Vec<_>, Vec<_>) = links.partition(|link| RelPath::parse(link.as_str()).is_ok());
+        found.add_files(settings, tree, scope, links);
+        found.hidden.retain(|(path, _)| {
+            !path.is_symlink()
+                || found.folders.iter().any(|folder| path.starts_with(settings.root.join(folder.as_str())))
+        });
+        found.hidden.extend(unnamed.iter().map(|link| (settings.root.join(link.as_str()), false)));
         found
+    }
+
+    /// Whether git may write to where a link in its folders leads: it appends to logs, and writes messages and lists of refs, in which
+    /// names and subjects can be commands. The link `HEAD` is replaced by git, and names a branch in old repositories.
+    fn is_written_through(&self, tree: &Tree, link: &RelPath) -> bool {
+        // A folder with a file of the name `commondir` need not be one of git.
+        let is_of_git = |folder: &RelPath| {
+            let has = |name: &str| tree.kind(&folder.join(name)).is_some();
+            folder.names().any(|name| name.eq_ignore_ascii_case(".git")) || has("HEAD") || has("refs")
+        };
+        let mut around = self.folders.iter().filter(|folder| link.is_in(folder) && link != *folder);
+        around.any(|folder| link != &folder.join("HEAD") && is_of_git(folder))
     }
 
     fn add_named(&mut self, settings: &Settings, tree: &Tree, scope: &[RelPath], named: BTreeMap<RelPath, bool>) {
@@ -227,7 +251,7 @@ impl GitFolders {
     }
 
     /// Makes the folders that a command has hidden since visible: readable, as the command could make them too, and with a
-    /// name if they hold a repository.
+    /// name if they hold a repository. Removes the links that it has hidden.
     pub(crate) fn uncover(&self, settings: &Settings, tree: &Tree, scope: &[RelPath]) {
         // Each round can uncover folders in which there are others.
         for round in 0..100 {
@@ -237,6 +261,10 @@ impl GitFolders {
                 return;
             }
             for (number, (path, _)) in new.enumerate() {
+                if path.is_symlink() {
+                    let _ = fs::remove_file(path);
+                    continue;
+                }
                 let _ = fs::set_permissions(path, fs::Permissions::from_mode(0o700));
                 let around = scope.iter().map(|folder| settings.root.join(folder.as_str()));
                 let around = around.into_iter().find(|folder| path.starts_with(folder));
@@ -307,7 +335,14 @@ impl GitFolders {
             changed.push(place.clone());
         }
         for folder in now.folders.difference(&self.folders) {
-            if disarm(tree, folder, parsed) {
+            // A configuration in whose place there is a link becomes an empty one.
+            let config = folder.join("config");
+            let is_link = |place: &&RelPath| {
+                place.is_in(folder) && **place != config && tree.kind(place) == Some(FileType::Symlink)
+            };
+            let links: Vec<&RelPath> = now.files.iter().filter(is_link).collect();
+            links.iter().for_each(|link| put_aside(tree, link));
+            if disarm(tree, folder, parsed) || !links.is_empty() {
                 changed.push(folder.clone());
             }
         }
@@ -362,18 +397,20 @@ fn named_git(place: &RelPath) -> bool {
     place.name().eq_ignore_ascii_case(".git")
 }
 
-/// Returns the names in a folder, and which of them are folders. What has no name in UTF-8, or cannot be read, is `hidden`.
-fn entries(folder: &Path, hidden: &mut BTreeSet<(PathBuf, bool)>) -> BTreeMap<String, bool> {
+/// Returns the names in a folder, and what they are. What has no name in UTF-8, or cannot be read, is `hidden`.
+fn entries(folder: &Path, hidden: &mut BTreeSet<(PathBuf, bool)>) -> BTreeMap<String, fs::FileType> {
     let mut names = BTreeMap::new();
     let Ok(entries) = fs::read_dir(folder) else {
         hidden.insert((folder.to_owned(), false));
         return names;
     };
     for entry in entries.flatten() {
-        let is_folder = entry.file_type().is_ok_and(|kind| kind.is_dir());
+        // It was removed meanwhile.
+        let Ok(kind) = entry.file_type() else { continue };
         match entry.file_name().into_string() {
-            Ok(name) => drop(names.insert(name, is_folder)),
-            Err(_) if is_folder => drop(hidden.insert(seen(entry.path()))),
+            Ok(name) => drop(names.insert(name, kind)),
+            Err(_) if kind.is_dir() => drop(hidden.insert(seen(entry.path()))),
+            Err(_) if kind.is_symlink() => drop(hidden.insert((entry.path(), false))),
             Err(_) => {}
         }
     }
@@ -421,8 +458,13 @@ fn put(tree: &Tree, journal: &Journal, place: &RelPath, version: Option<&Version
     }
 }
 
-/// Renames a file or folder to a name that git does not use.
+/// Renames a file or folder to a name that git does not use. A link is removed, because a branch can have the new name, and then git
+/// would append the branch's log to where the link leads.
 fn put_aside(tree: &Tree, place: &RelPath) {
+    if tree.kind(place) == Some(FileType::Symlink) {
+        let _ = tree.remove(place);
+        return;
+    }
     let _ = (0..1_000).find(|number| tree.set_aside(place, &format!("{}.{ASIDE}-{number}", place.name())).is_ok());
 }
 

@@ -44,7 +44,7 @@ const FOLDERS: [&str; 7] = [".", "sub", "nested", "bare", "tree", "part", "via"]
 /// Each is what a person has done before, and what commands do then, one after the other. `$E` is the program.
 type Attempt = (&'static str, &'static [&'static str]);
 
-const ATTEMPTS: [Attempt; 83] = [
+const ATTEMPTS: [Attempt; 85] = [
     // The configuration.
     ("", &["git config core.fsmonitor $E"]),
     ("", &["printf '[core]\\n\\tfsmonitor = %s\\n' $E >> .git/config"]),
@@ -99,6 +99,17 @@ const ATTEMPTS: [Attempt; 83] = [
     ("", &["mkdir -p .git/hooks; cp evil .git/hooks/pre-push"]),
     ("", &["mkdir h; cp evil h/pre-commit; rm -rf .git/hooks; ln -s ../h .git/hooks"]),
     ("", &["mkdir h; cp evil h/pre-commit; mv .git/hooks old; mv h .git/hooks"]),
+    // A log that is a link to a hook, and a branch whose name git writes into it.
+    (
+        "printf '#!/bin/sh\\n' > .git/hooks/post-checkout; chmod 755 .git/hooks/post-checkout",
+        &["git checkout -q -b \"x;$E\"; ln -sf ../hooks/post-checkout .git/logs/HEAD"],
+    ),
+    (
+        "printf '#!/bin/sh\\n' > .git/hooks/post-checkout; chmod 755 .git/hooks/post-checkout",
+        &[
+            "git checkout -q -b \"x;$E\"; rm -r .git/logs; mkdir l; ln -s ../l .git/logs; ln -s ../.git/hooks/post-checkout l/HEAD",
+        ],
+    ),
     // What the person's own configuration names in the tree.
     (
         "mkdir husky; printf '#!/bin/sh\\n' > husky/pre-commit; chmod 755 husky/pre-commit; git config core.hooksPath husky",
@@ -624,4 +635,45 @@ fn a_refused_change_of_the_configuration_names_what_can_be_approved() {
         &json!({"shell": "git add a && git -c user.name=N -c user.email=n@x commit -q -m one", "cwd": "repos/site"}),
     );
     assert_eq!((&ran["status"], &ran["hint"]), (&json!(0), &Value::Null), "{ran}");
+}
+
+/// Git writes through the links in its folders: messages, logs and lists of refs, all of which can contain commands.
+#[test]
+fn a_command_leaves_no_link_in_a_folder_of_git() {
+    let world = World::new(None, false);
+    let outside = world.home.folder().join("outside");
+    let target = outside.display();
+    for (number, (script, link)) in [
+        (format!("ln -sf {target} .git/logs/HEAD"), ".git/logs/HEAD"),
+        (format!("ln -sf {target} .git/logs/refs/heads/main"), ".git/logs/refs/heads/main"),
+        (format!("ln -sf {target} .git/COMMIT_EDITMSG"), ".git/COMMIT_EDITMSG"),
+        (format!("ln -sf {target} .git/packed-refs"), ".git/packed-refs"),
+        (format!("ln -sf {target} .git/modules/sub/FETCH_HEAD"), ".git/modules/sub/FETCH_HEAD"),
+        (format!("git init -q new; ln -s {target} new/.git/MERGE_MSG"), "new/.git/MERGE_MSG"),
+        (format!("git init -q --bare new; ln -s {target} new/packed-refs"), "new/packed-refs"),
+        (format!("mkdir new; echo 'gitdir: ../g' > new/.git; mkdir g; ln -s {target} g/x; echo > g/HEAD"), "g/x"),
+        // Names that no call can have.
+        (format!("ln -s {target} \"$(printf '.git/logs/refs/heads/a\\nb')\""), ".git/logs/refs/heads/a\nb"),
+        (format!("cd .git/logs; ln -s {target} \"$(printf 'x\\377')\"; ls | grep -a x && ln -s x y"), ".git/logs/y"),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        for has_namespaces in [true, false] {
+            let number = 2 * number + usize::from(has_namespaces);
+            std::fs::write(&outside, "as it was").unwrap();
+            let (folder, _) = world.project(number, &format!("ln -s {target} .git/kept; ln -s file tree"));
+            let ran = world.command(number, &format!("ln -s file made; {script}"), has_namespaces);
+            let link = folder.join(link);
+            assert!(!link.is_symlink(), "{script}: {ran}");
+            let odd = std::fs::read_dir(folder.join(".git/logs")).unwrap().flatten();
+            assert!(odd.into_iter().all(|entry| !entry.path().is_symlink()), "{script}: {ran}");
+            // What was there before is left, and so are links among the files of the person.
+            for kept in [".git/kept", "tree", "made"] {
+                assert!(folder.join(kept).is_symlink(), "{script}: {kept}: {ran}");
+            }
+            world.afterwards(&folder);
+            assert_eq!(std::fs::read_to_string(&outside).unwrap(), "as it was", "{script}: {ran}");
+        }
+    }
 }
