@@ -1,4 +1,4 @@
-//! Locks that allow only one kend per run directory, and only one process of each part.
+//! Locks that allow only one kend per state directory, and only one process of each part.
 //!
 //! `kend.lock` is held by kend alone, so a second kend notices at once that another one runs. `parts.lock` is held
 //! through a descriptor that every part inherits. While processes of a dead kend still run, they hold this lock and
@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use ken_types::ops::kend::Listener;
+use ken_types::places::Places;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
@@ -32,12 +33,12 @@ pub(crate) struct Locks {
 
 impl Locks {
     /// Takes both locks. Fails at once if another kend holds the first one; the error describes that kend.
-    pub(crate) fn take(run: &Path) -> Result<Locks, String> {
-        let paths = [run.join("kend.lock"), run.join("parts.lock")];
+    pub(crate) fn take(places: &Places) -> Result<Locks, String> {
+        let paths = places.locks();
         let [kend_path, parts_path] = &paths;
         let mut kend = open(kend_path)?;
         if !try_lock(&mut kend, kend_path)? {
-            return Err(format!("{} is in use: {}", run.display(), first(&mut kend)));
+            return Err(format!("{} is in use: {}", places.state.display(), first(&mut kend, places)));
         }
         let _ = kend.set_len(0);
         let parts = take_over(parts_path)?;
@@ -45,9 +46,8 @@ impl Locks {
     }
 
     /// The locks that an earlier program of this process has taken.
-    pub(crate) fn over(run: &Path, [kend, parts]: [OwnedFd; 2]) -> Locks {
-        let paths = [run.join("kend.lock"), run.join("parts.lock")];
-        Locks { kend: File::from(kend), parts: File::from(parts), paths }
+    pub(crate) fn over(places: &Places, [kend, parts]: [OwnedFd; 2]) -> Locks {
+        Locks { kend: File::from(kend), parts: File::from(parts), paths: places.locks() }
     }
 
     pub(crate) fn fds(&self) -> [BorrowedFd<'_>; 2] {
@@ -78,9 +78,16 @@ impl Locks {
     }
 }
 
-fn first(lock: &mut File) -> String {
+/// Describes the kend that holds the lock. Its sockets are there before it describes itself.
+fn first(lock: &mut File, places: &Places) -> String {
     let mut text = String::new();
     match lock.read_to_string(&mut text) {
+        Ok(length) if length > 0 && !places.socket("kend").exists() => {
+            let run = places.run.display();
+            format!(
+                "{text}, and cannot be reached, because its sockets in {run} are gone; end it with kill(1), and start again"
+            )
+        }
         Ok(length) if length > 0 => text,
         _ => String::from("another kend, which is just starting"),
     }
@@ -153,16 +160,22 @@ mod tests {
     #[test]
     fn the_holder_of_a_lock_is_named_as_soon_as_it_has_said_who_it_is() {
         let folder = tempfile::tempdir().unwrap();
-        let mut locks = Locks::take(folder.path()).unwrap();
-        let refused = || Locks::take(folder.path()).err().unwrap();
+        let places = Places::resolve(Some(folder.path()), 0, |_| None).unwrap();
+        for folder in [&places.run, &places.state] {
+            std::fs::create_dir(folder).unwrap();
+        }
+        let mut locks = Locks::take(&places).unwrap();
+        let refused = || Locks::take(&places).err().unwrap();
         assert!(refused().ends_with("another kend, which is just starting"));
         locks.describe(&[]);
+        assert!(refused().ends_with("start again"));
+        File::create(places.socket("kend")).unwrap();
         assert!(refused().ends_with(&format!("kend already runs there, pid {}", std::process::id())));
         drop(locks);
         // A process that another test starts has a copy of the locks until it runs its program.
         let is_free = |_| {
             std::thread::sleep(POLL_INTERVAL);
-            Locks::take(folder.path()).is_ok()
+            Locks::take(&places).is_ok()
         };
         assert!((0..500).any(is_free));
     }

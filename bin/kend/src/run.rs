@@ -110,7 +110,7 @@ fn restore(state: Handover, loaded: Loaded) -> Result<Prepared, String> {
     let now = Instant::now();
     let lost = |errno: nix::Error| format!("a descriptor was not handed over: {}", errno.desc());
     let [kend, parts] = state.locks;
-    let locks = Locks::over(&state.places.run, [adopt(kend).map_err(lost)?, adopt(parts).map_err(lost)?]);
+    let locks = Locks::over(&state.places, [adopt(kend).map_err(lost)?, adopt(parts).map_err(lost)?]);
     let control = Control::over(adopt(state.control).map_err(lost)?);
     let notify = Notify::over(adopt(state.notify).map_err(lost)?);
     let sockets = Sockets::unpack(state.sockets).map_err(lost)?;
@@ -270,7 +270,7 @@ type Prepared = (System, Control, Notify);
 
 /// Takes the locks, binds the sockets and creates the parts. After an error, nothing of this is left behind.
 fn prepare(cli: &Cli, places: &Places, source: ConfigSource, loaded: Loaded) -> Result<Prepared, String> {
-    let mut locks = Locks::take(&places.run)?;
+    let mut locks = Locks::take(places)?;
     // With the lock: a restore writes this file before it looks whether anybody holds the lock.
     if places.unfinished_restore().exists() {
         locks.remove();

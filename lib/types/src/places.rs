@@ -12,6 +12,12 @@ pub const MAX_SOCKET_PATH: usize = 107;
 /// The name of the file that holds the secret of the gateway for its clients.
 pub const CLIENT_SECRET: &str = "client.secret";
 
+/// The folder of the sockets in the state directory of a user.
+pub const RUN: &str = "run";
+
+/// The names in the state directory of the locks by which one kend alone has it, and one process each part.
+pub const LOCKS: [&str; 2] = ["kend.lock", "parts.lock"];
+
 /// The directories and files of one system.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Places {
@@ -51,14 +57,11 @@ impl Places {
             (None, Some(dir)) => dir.join("ken"),
             (None, None) => user_home()?.join(".local/state/ken"),
         };
-        let run = match (set("KEN_RUN_DIR"), set("XDG_RUNTIME_DIR")) {
-            (Some(dir), _) => dir,
-            _ if uid == 0 => PathBuf::from("/run/ken"),
-            (None, Some(dir)) => dir.join("ken"),
-            (None, None) => {
-                let message = "no run directory: XDG_RUNTIME_DIR is not set";
-                return Err(Error::invalid("XDG_RUNTIME_DIR", message).hint("give --home DIR, or set KEN_RUN_DIR"));
-            }
+        let run = match set("KEN_RUN_DIR") {
+            Some(dir) => dir,
+            None if uid == 0 => PathBuf::from("/run/ken"),
+            // Not in XDG_RUNTIME_DIR, which is removed when the user logs out: the system would run on and could not be reached.
+            None => state.join(RUN),
         };
         Ok(Places { home: None, config, state, run })
     }
@@ -100,6 +103,12 @@ impl Places {
     /// Returns the path of the file that is there while a restore replaces the data. As long as it is, no system may start.
     pub fn unfinished_restore(&self) -> PathBuf {
         self.state.join(".restore/plan")
+    }
+
+    /// Returns the paths of the locks. They are beside the data that they protect, and not beside the sockets, because a folder of
+    /// sockets can be removed or be another one.
+    pub fn locks(&self) -> [PathBuf; 2] {
+        LOCKS.map(|name| self.state.join(name))
     }
 
     /// Returns the path of the log file of a part, or of kend.
@@ -145,13 +154,14 @@ mod tests {
         let user = resolve(1000, &[("HOME", "/u"), ("XDG_RUNTIME_DIR", "/run/user/1000")]).unwrap();
         assert_eq!(user.config, Path::new("/u/.config/ken/ken.toml"));
         assert_eq!(user.state, Path::new("/u/.local/state/ken"));
-        assert_eq!(user.run, Path::new("/run/user/1000/ken"));
+        assert_eq!(user.run, Path::new("/u/.local/state/ken/run"));
         let root = resolve(0, &[("HOME", "/root"), ("XDG_RUNTIME_DIR", "/x")]).unwrap();
         assert_eq!(root.config, Path::new("/etc/ken/ken.toml"));
         assert_eq!(root.run, Path::new("/run/ken"));
         let set = resolve(0, &[("KEN_STATE_DIR", "/s"), ("KEN_RUN_DIR", "/r")]).unwrap();
         assert_eq!((set.state, set.run), ("/s".into(), "/r".into()));
-        assert!(resolve(1000, &[("HOME", "/u"), ("XDG_RUNTIME_DIR", "")]).is_err());
+        let user = resolve(1000, &[("HOME", "/u"), ("KEN_STATE_DIR", "/s"), ("KEN_RUN_DIR", "")]).unwrap();
+        assert_eq!(user.run, Path::new("/s/run"));
     }
 
     #[test]

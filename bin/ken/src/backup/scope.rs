@@ -4,7 +4,7 @@ use std::fs::DirEntry;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use ken_types::places::{CLIENT_SECRET, Places};
+use ken_types::places::{CLIENT_SECRET, LOCKS, Places, RUN};
 use serde::{Deserialize, Serialize};
 
 /// What belongs to ken beside ken.toml. With `--home`, people keep other files there too.
@@ -22,8 +22,8 @@ const CONFIG: [&str; 12] = [
     "tools.d",
     "workflows",
 ];
-/// What a system makes again (logs, fetched packages and pages), and the workspace, which holds the person's own files.
-const NOT_STATE: [&str; 5] = ["log", "mcp", "web", "workspace", GATEWAY];
+/// What a system makes again (logs, fetched packages and pages, sockets), and the workspace, which holds the person's own files.
+const NOT_STATE: [&str; 6] = ["log", "mcp", "web", "workspace", GATEWAY, RUN];
 /// The folder of the key that signs the tokens of the console. A gateway without one makes it. It never leaves the machine, because a copy
 /// lets everybody in who reads it; and a restore does not touch it, because it would bring back a key that was removed to end all tokens.
 const GATEWAY: &str = "gateway";
@@ -69,7 +69,9 @@ impl Root {
     pub(super) fn has(self, name: &str) -> bool {
         match self {
             Root::Config => CONFIG.contains(&name),
-            Root::State => !NOT_STATE.contains(&name) && !name.starts_with('.') && !name.contains(BEFORE),
+            Root::State => {
+                !NOT_STATE.contains(&name) && !LOCKS.contains(&name) && !name.starts_with('.') && !name.contains(BEFORE)
+            }
         }
     }
 }

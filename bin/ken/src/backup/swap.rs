@@ -99,7 +99,8 @@ impl Plan {
 /// Fails if a system or a store uses these folders.
 pub(super) fn check_stopped(places: &Places) -> Result<(), Error> {
     let refused = |what: &str| Error::conflict(what.to_owned()).hint("stop it first: ken down");
-    if is_locked(&places.run.join("kend.lock")) {
+    let [kend, _] = places.locks();
+    if is_locked(&kend) {
         return Err(refused("the system runs"));
     }
     if is_locked(&places.state.join("store/ken.db.lock")) {

@@ -58,7 +58,7 @@ impl Kit {
         };
         loaded.config.part = parts.iter().map(spec).collect();
         let source = ConfigSource { named: false, port: None, cognitive_port: None };
-        let locks = Locks::take(&places.run).unwrap();
+        let locks = Locks::take(&places).unwrap();
         let mut system = System::new(places, source, loaded, (Sockets::default(), locks)).unwrap();
         system.make_parts(BTreeMap::new(), Instant::now()).unwrap();
         Kit { system, children: BTreeMap::new(), now: Instant::now(), _dir: dir }

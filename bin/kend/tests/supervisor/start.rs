@@ -4,8 +4,9 @@ use std::io::Read;
 use std::net::TcpListener;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use crate::common::{Caller, Home, is_running, until};
 use nix::sys::signal::Signal;
@@ -199,6 +200,47 @@ fn the_places_come_from_the_environment_as_the_manual_says() {
         kend(&[("KEN_STATE_DIR", &home.path("state")), ("KEN_RUN_DIR", &home.path("run")), ("KEN_CONFIG", &config)]);
     assert_eq!((err.as_str(), code), ("", Some(0)));
     assert_eq!(out, format!("{}: no errors\n", config.display()));
+}
+
+/// As at the end of a session, if the folder is one that only lives as long.
+#[test]
+fn no_second_system_starts_where_the_sockets_of_the_first_are_gone() {
+    let home = Home::new("[part.a]\ncommand = [\"PROBE\", \"ready\", \"hang\"]\n");
+    let kend = home.start();
+    let second = || home.run(&[]);
+    second().assert_stderr_contains(&format!("state is in use: kend already runs there, pid {}\n", kend.pid()));
+    std::fs::remove_dir_all(home.path("run")).unwrap();
+    for _ in 0..2 {
+        let ended = second();
+        ended.assert_stderr_contains(&format!("kend already runs there, pid {}, and cannot be reached", kend.pid()));
+        assert_eq!(ended.status.code(), Some(75), "{ended:?}");
+    }
+    assert!(kend.stop().status.success());
+    // What it says is the remedy.
+    assert!(home.start().stop().status.success());
+    assert!(!home.path("state/kend.lock").exists());
+}
+
+/// The folder of the sockets is not one that a logout removes.
+#[test]
+fn the_sockets_of_a_user_are_in_the_state_folder() {
+    let home = Home::new("");
+    let mut command = Command::new(crate::common::KEND);
+    command.arg("--announce").env_clear().env("KEN_STATE_DIR", home.path("s")).env("KEN_CONFIG", home.path("ken.toml"));
+    command.env("XDG_RUNTIME_DIR", home.path("x")).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    if nix::unistd::geteuid().is_root() {
+        // Root has /run/ken.
+        let user = Some(65534);
+        std::fs::set_permissions(home.dir.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
+        std::fs::create_dir(home.path("s")).unwrap();
+        for path in [home.path("s"), home.path("ken.toml"), home.dir.path().to_owned()] {
+            std::os::unix::fs::chown(path, user, user).unwrap();
+        }
+        command.uid(65534).gid(65534);
+    }
+    let kend = home.start_with(&mut command);
+    assert!(home.path("s/run/kend.sock").exists() && !home.path("x").exists());
+    assert!(kend.stop().status.success());
 }
 
 #[test]
