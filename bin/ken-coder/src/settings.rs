@@ -156,14 +156,10 @@ impl Settings {
     }
 }
 
-/// Returns the paths of this system. Variables that kend sets take precedence over paths below `KEN_HOME`. The run directory is
-/// only kept out of the sandbox, so a system without one gets the default of root.
+/// Returns the paths of this system. Variables that kend sets take precedence over paths below `KEN_HOME`.
 fn places() -> Result<Places, Error> {
     let uid = rustix::process::geteuid().as_raw();
-    let mut places = Places::resolve(None, uid, |name| match name {
-        "KEN_RUN_DIR" => path(name).or_else(|| path("XDG_RUNTIME_DIR").is_none().then(|| PathBuf::from("/run/ken"))),
-        name => path(name),
-    })?;
+    let mut places = Places::resolve(None, uid, path)?;
     for (place, name) in [(&mut places.state, "KEN_STATE_DIR"), (&mut places.config, "KEN_CONFIG")] {
         if let Some(path) = path(name) {
             *place = path;

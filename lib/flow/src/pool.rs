@@ -14,7 +14,7 @@ use crate::process::{Fault, Launch, MAX_ANSWER, Process, Reply};
 use crate::protocol::Protocol;
 
 /// Environment variables that every tool inherits. None of them is a secret.
-pub const ENVIRONMENT: [&str; 12] = [
+pub const ENVIRONMENT: [&str; 11] = [
     "PATH",
     "HOME",
     "USER",
@@ -25,7 +25,6 @@ pub const ENVIRONMENT: [&str; 12] = [
     "KEN_HOME",
     "KEN_RUN_DIR",
     "KEN_STATE_DIR",
-    "XDG_RUNTIME_DIR",
     "CUDA_VISIBLE_DEVICES",
 ];
 
