@@ -53,9 +53,9 @@ impl Settings {
         }
         let root = workspace.folder(&places.state, path("KEN_WORKSPACE"));
         let state = places.state.join("coder");
-        let root = create_folder(&root, 0o755, &FOLDERS)?;
+        let root = create_folder(&root, &FOLDERS)?;
         let folder = open(&root)?;
-        let state = create_folder(&state, 0o700, &["journal", "objects", "pending", "plans"])?;
+        let state = create_folder(&state, &["journal", "objects", "pending", "plans"])?;
         if state.starts_with(&root) {
             return Err(Error::invalid(
                 "workspace.root",
@@ -204,12 +204,13 @@ fn open(folder: &Path) -> Result<Arc<OwnedFd>, Error> {
         .map_err(|errno| Error::unavailable(format!("the folder {}: {errno}", folder.display())))
 }
 
-fn create_folder(folder: &Path, mode: u32, below: &[&str]) -> Result<PathBuf, Error> {
+/// Creates a folder with folders in it. They and the folders around it are for their owner alone, as kend makes them.
+fn create_folder(folder: &Path, below: &[&str]) -> Result<PathBuf, Error> {
     let failed = |path: &Path, error: std::io::Error| {
         Error::unavailable(format!("the folder {} cannot be made: {error}", path.display()))
     };
     let mut builder = fs::DirBuilder::new();
-    builder.recursive(true).mode(mode);
+    builder.recursive(true).mode(0o700);
     builder.create(folder).map_err(|error| failed(folder, error))?;
     let folder = folder.canonicalize().map_err(|error| failed(folder, error))?;
     for name in below {

@@ -101,6 +101,19 @@ fn what_leads_out_or_is_no_plain_file_is_refused_with_the_reason() {
     assert_eq!(found["filesSkipped"], json!(7), "{found}");
 }
 
+/// Also where kend has not made them before.
+#[test]
+fn the_folders_of_a_new_home_are_for_their_owner_alone() {
+    let home = tempfile::tempdir().unwrap();
+    let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_ken-coder"));
+    let output = command.args(["list", "--json", "{}"]).env("KEN_HOME", home.path().join("new")).output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    for folder in ["new", "new/state", "new/state/workspace", "new/state/workspace/repos", "new/state/coder/journal"] {
+        let mode = std::fs::metadata(home.path().join(folder)).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o700, "{folder}");
+    }
+}
+
 /// Git takes a folder with certain names for a repository, and runs what its configuration says.
 #[test]
 fn no_edit_makes_or_changes_a_repository_of_git() {
