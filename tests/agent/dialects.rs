@@ -89,9 +89,11 @@ const REPEATED: Dialect = Dialect {
     calls: &[r#""call_a" "lookup" "{\"q\":\"1\",\"q\":\"2\"}""#, r#""call_b" "lookup" "{\"q\":\"1\",\"q\":\"2\"}""#],
     ..CALLS
 };
+/// A server that cuts texts by units of UTF-16 writes half a character.
+const HALVES: Dialect = Dialect { thought: "Hm \u{fffd}.", text: "Yes 🦀 \u{fffd}\u{fffd}\\ud83e.", ..ANSWER };
 const ONE_CALL: &[&str] = &[r#""call_a" "lookup" {"q":"1"}"#];
 
-const DIALECTS: [Dialect; 33] = [
+const DIALECTS: [Dialect; 35] = [
     // Thoughts, and where they stand.
     Dialect { name: "openai/groq", ..ANSWER },
     Dialect { name: "openai/openrouter", ..ANSWER },
@@ -100,6 +102,8 @@ const DIALECTS: [Dialect; 33] = [
     Dialect { name: "openai/tag", thought: "Hm, </thin 語.", text: "Yes, <think>x</think>.", ..ANSWER },
     Dialect { name: "openai/tag-in-one-piece", ..ANSWER },
     Dialect { name: "openai/no-done", thought: "", ..ANSWER },
+    Dialect { name: "openai/half-characters", ..HALVES },
+    Dialect { name: "anthropic/half-characters", ..HALVES },
     // Calls.
     Dialect { name: "openai/ollama", thought: "Hm.", ..CALLS },
     Dialect { name: "openai/gemini", seals: &[r#"call 0 {"google":{"thought_signature":"c2ln/MQ=="}}"#], ..CALLS },

@@ -238,6 +238,30 @@ fn results_secrets_and_file_access_of_a_server() {
     );
 }
 
+/// A server that cuts a text by units of UTF-16 answers with half a character.
+fn shows_half_characters(system: &System, server: &str) {
+    for (from, units, shown) in
+        [(0, 1, "a"), (0, 2, "a\u{fffd}"), (0, 3, "a😀"), (2, 9, "\u{fffd}\\ud83d"), (3, 9, "\\ud83d")]
+    {
+        let arguments = json!({"text": "a😀\\ud83d", "from": from, "units": units});
+        let cut = call_of(system, server, "echo", &arguments);
+        assert!(cut["is_error"] == false && result_text(&cut).contains(&format!("\nYou said: {shown}\n")), "{cut}");
+    }
+}
+
+#[test]
+fn half_a_character_costs_neither_the_result_nor_other_calls() {
+    let system = ready(&[], &json!({"timeout_ms": 30_000}));
+    std::thread::scope(|scope| {
+        let hung = scope.spawn(|| call(&system, "work", &json!({})));
+        until("a call is under way", || calls(&system, "work") == 1);
+        shows_half_characters(&system, "double");
+        std::fs::write(scratch(&system).join("enough"), "").unwrap();
+        let called = hung.join().unwrap();
+        assert!(called["is_error"] == false, "{called}");
+    });
+}
+
 /// A model that sees images is shown those of a result, in its own format; another one reads that there was an image. The stream
 /// and what is stored never contain them.
 #[test]
@@ -592,6 +616,7 @@ fn a_streamable_http_server_is_reached_through_the_sandbox() {
         result_text(&huge)
             .contains("[cut: bytes 24576 to 2991808 of 3000000 are left out here. The whole output is kept as ")
     );
+    shows_half_characters(&system, "remote");
     until("the others are named", || {
         let problems = problems(&system);
         problems.contains("the server answers 401") && problems.contains("the server cannot be reached")

@@ -135,6 +135,20 @@ fn a_turn_with_nul_can_be_read() {
     assert!(replayed.contains("the same, ") && status == Some(0), "{replayed}{errors}");
 }
 
+/// A tool whose texts are in UTF-16, as those of JavaScript are, may cut one within a character.
+#[test]
+fn a_tool_that_writes_half_a_character_has_its_result() {
+    let system = Builder::default().start();
+    add_tool(&system, "cut", r#"printf '{"a\\udc00":["a\\ud83d","\\ud83d\\ude00","\\\\ud83d"]}'"#, false);
+    let file = system.home().join("tools.d/cut.json");
+    let entry = std::fs::read_to_string(&file).unwrap();
+    std::fs::write(file, entry.replace(r#""writes":"text""#, r#""writes":"json""#)).unwrap();
+    until_listed(&system, "cut");
+    let called = system.call("tools", "tools.call", &["name=cut", "arguments={}"]);
+    let details = json!({"a\u{fffd}": ["a\u{fffd}", "😀", "\\ud83d"]});
+    assert_eq!((&called["is_error"], &called["result"]["details"]), (&json!(false), &details), "{called}");
+}
+
 #[test]
 fn an_added_tool_works_without_a_restart() {
     let system = Builder::default().script(&script(&[("fresh", json!({}))])).start();

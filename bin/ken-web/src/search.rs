@@ -166,7 +166,7 @@ impl Provider {
             let message = format!("{name} sent more than {MAX_ANSWER_BYTES} bytes");
             return Err(Error::too_large(message));
         }
-        json::parse(&received.body, MAX_DEPTH)
+        json::parse_output(&received.body, MAX_DEPTH)
             .ok()
             .filter(Value::is_object)
             .ok_or_else(|| Error::unavailable(format!("{name} did not send the JSON of a search")))

@@ -2,6 +2,7 @@
 //! alone accepts duplicate keys (the last one wins) and recurses to a depth of 128. With both, two readers of the same
 //! document can read different values.
 
+use std::borrow::Cow;
 use std::fmt;
 
 use serde::de::{DeserializeOwned, DeserializeSeed, Error as _, MapAccess, SeqAccess, Visitor};
@@ -17,10 +18,37 @@ pub fn parse(bytes: &[u8], max_depth: usize) -> Result<Value, Error> {
     parse_with(Nul::Refuse, bytes, max_depth)
 }
 
-/// Like [`parse`], but shows NUL as [`visible_nul`] does. For the output of a program that has done its work already: if
-/// it were refused, its result would be lost.
+/// Like [`parse`], but shows NUL as [`visible_nul`] does, and half a surrogate pair as [`whole_characters`] does. For the
+/// output of a program that has done its work already: if it were refused, its result would be lost.
 pub fn parse_output(bytes: &[u8], max_depth: usize) -> Result<Value, Error> {
-    parse_with(Nul::Show, bytes, max_depth)
+    parse_with(Nul::Show, whole_characters(text(bytes)?).as_bytes(), max_depth)
+}
+
+/// Replaces the escape of half a surrogate pair by that of U+FFFD. Programs that cut texts by units of UTF-16, as JavaScript
+/// does, write such halves, and serde_json refuses the whole document for one. All other bytes stay as and where they are:
+/// JSON has backslashes only in strings, so that nothing else has to be understood.
+pub fn whole_characters(document: &str) -> Cow<'_, str> {
+    let (mut whole, mut at) = (Cow::Borrowed(document), 0);
+    while let Some(plain) = memchr::memchr(b'\\', document.as_bytes().get(at..).unwrap_or_default()) {
+        let start = at + plain;
+        at = match (escaped_surrogate(document, start), escaped_surrogate(document, start + ESCAPE)) {
+            (Some(..0xdc00), Some(0xdc00..)) => start + 2 * ESCAPE,
+            (Some(_), _) => {
+                whole.to_mut().replace_range(start..start + ESCAPE, "\\ufffd");
+                start + ESCAPE
+            }
+            (None, _) => start + 2,
+        };
+    }
+    whole
+}
+
+/// The length of an escape such as `\ud83d`.
+const ESCAPE: usize = 6;
+
+fn escaped_surrogate(document: &str, at: usize) -> Option<u16> {
+    let digits = document.get(at..at + ESCAPE)?.strip_prefix("\\u")?;
+    u16::from_str_radix(digits, 16).ok().filter(|unit| (0xd800..0xe000).contains(unit))
 }
 
 /// Parses one document that a part of ken has written, such as an event. Texts of others stand in it, and what is stored
@@ -396,6 +424,35 @@ mod tests {
         }
         assert!(parse_own(b"1 2").is_err());
         assert!(parse_own("[".repeat(1_000_000).as_bytes()).is_err(), "the depth is limited");
+    }
+
+    #[test]
+    fn half_a_surrogate_pair_is_shown_as_unreadable_and_nothing_else_changes() {
+        let (high, low, other) = ("\\ud83d", "\\uDE00", "\\ufffd");
+        for (text, shown) in [
+            (format!("{high}{low}"), "😀"),
+            (high.to_owned(), "\u{fffd}"),
+            (low.to_owned(), "\u{fffd}"),
+            (format!("{low}{high}"), "\u{fffd}\u{fffd}"),
+            (format!("{high}{high}{low}{low}"), "\u{fffd}😀\u{fffd}"),
+            (format!("{high}x{low}"), "\u{fffd}x\u{fffd}"),
+            (format!("é{high}\\n{low}😀"), "é\u{fffd}\n\u{fffd}😀"),
+            (format!("\\{high}\\\\{high}"), "\\ud83d\\\u{fffd}"),
+            (format!("\\ud7ff{other}\\ue000"), "\u{d7ff}\u{fffd}\u{e000}"),
+        ] {
+            let document = format!("{{\"k{text}\": [\"{text}\", 18446744073709551616, \"{text}\"]}}");
+            let mended = whole_characters(&document);
+            assert_eq!(mended.len(), document.len(), "{text}");
+            assert_eq!(matches!(mended, Cow::Borrowed(_)), serde_json::from_str::<Value>(&document).is_ok(), "{text}");
+            let expected = serde_json::json!({format!("k{shown}"): [shown, 18_446_744_073_709_551_616_f64, shown]});
+            assert_eq!(parse_output(document.as_bytes(), 2).unwrap(), expected, "{text}");
+            assert_eq!(parse(document.as_bytes(), 2).is_ok(), matches!(mended, Cow::Borrowed(_)), "{text}");
+        }
+        // What is cut or no JSON stays as it is.
+        for text in ["", "\\", "\\u", "\\ud83", "\\ud83é", "\\u+d80", "\\\\"] {
+            assert_eq!(whole_characters(text), text);
+        }
+        assert!(parse_output(br#"{"\ud83d":1,"\ude00":2}"#, 2).is_err(), "a key may not take the place of another one");
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use ken_types::Error;
 use ken_types::event::{StopReason, Usage};
-use ken_types::json::parse as parse_strictly;
+use ken_types::json::{parse as parse_strictly, whole_characters};
 use ken_types::limits::ARGUMENTS_DEPTH;
 use ken_types::ops::model::SchemaText;
 use serde::de::DeserializeOwned;
@@ -29,7 +29,7 @@ impl From<Error> for Broken {
     }
 }
 
-/// Parses the object that an event holds.
+/// Parses the object that an event holds. Half a surrogate pair becomes U+FFFD, as bytes that are not UTF-8 do.
 pub(super) fn parse<T: DeserializeOwned>(data: &str) -> Result<T, Broken> {
     let wrong = |why: String| {
         let message = format!("the provider's stream holds an event that is not understood: {why}");
@@ -39,7 +39,8 @@ pub(super) fn parse<T: DeserializeOwned>(data: &str) -> Result<T, Broken> {
     if !data.trim_start().starts_with('{') {
         return Err(wrong("it is not a JSON object".to_owned()));
     }
-    serde_json::from_str(data).map_err(|error| wrong(error.to_string()))
+    let parsed = serde_json::from_str(data).or_else(|_| serde_json::from_str(&whole_characters(data)));
+    parsed.map_err(|error| wrong(error.to_string()))
 }
 
 /// The number of bytes that an empty call or block counts against the limit of an answer, because it takes memory too.
