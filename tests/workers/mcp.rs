@@ -238,6 +238,61 @@ fn results_secrets_and_file_access_of_a_server() {
     );
 }
 
+/// Of more tools than there is room for, the first or the chosen ones are used.
+#[test]
+fn a_server_with_too_many_tools_can_be_used_in_part() {
+    let system = start(&[]);
+    let more = |count: usize| {
+        let names: Vec<String> = (0..count).map(|number| format!("more{number:03}")).collect();
+        std::fs::write(scratch(&system).join("more"), names.join("\n")).unwrap();
+    };
+    let listing = || {
+        let listed = system.ken(&["mcp", "list"]);
+        String::from_utf8(listed.stdout).unwrap()
+    };
+    // 24 tools of the double itself, and two that read its resources, which take no room from the others.
+    std::fs::write(scratch(&system).join("texts"), "").unwrap();
+    more(104);
+    configure(&system, &json!({ "double": entry(&system, &json!({})) }));
+    let shown = listing();
+    assert!(shown.contains("double: new, 130 tools\n") && !shown.contains("left out"), "{shown}");
+    for (count, names) in [(105, "more104"), (111, "more104, more105, more106, more107, more108 and 2 more")] {
+        more(count);
+        let left_out = format!("a server may have 128 tools, so these of the MCP server double are left out: {names}");
+        let remedy = "name the tools that are needed in `ken.tools` of its entry";
+        let shown = listing();
+        assert!(shown.contains(", 130 tools\n") && shown.contains(&format!("{left_out}; {remedy}")), "{shown}");
+        system.kill("tools");
+        until("it is named", || problems(&system).contains(&left_out));
+        accept(&system, "double");
+        until_ready(&system);
+        assert_eq!(names_of_double(&system).len(), 130);
+        assert!(problems(&system).contains(&left_out));
+    }
+    // What is chosen and was accepted is used at once, and others of the list may change.
+    let chosen = json!({"tools": ["echo", "more099", "read_resource"]});
+    configure(&system, &json!({ "double": entry(&system, &chosen) }));
+    until("they alone are offered", || names_of_double(&system) == ["echo", "more099", "read_resource"]);
+    until_ready(&system);
+    assert_eq!(problems(&system), "null");
+    more(100);
+    system.kill("tools");
+    until_ready(&system);
+    let shown = listing();
+    assert!(shown.contains("double: accepted, 3 tools\n"), "{shown}");
+    // One that was not accepted has to be.
+    more(111);
+    let chosen = json!({"tools": ["echo", "more110"]});
+    configure(&system, &json!({ "double": entry(&system, &chosen) }));
+    until("it is named", || problems(&system).contains("has changed its tools (more110 is new)"));
+    accept(&system, "double");
+    until("both are offered", || names_of_double(&system) == ["echo", "more110"]);
+}
+
+fn names_of_double(system: &System) -> Vec<String> {
+    names(system).iter().map(|name| name.trim_start_matches("mcp__double__").to_owned()).collect()
+}
+
 /// A server that cuts a text by units of UTF-16 answers with half a character.
 fn shows_half_characters(system: &System, server: &str) {
     for (from, units, shown) in

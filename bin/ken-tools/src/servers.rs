@@ -88,10 +88,10 @@ pub(crate) struct ServerReport {
 
 impl ServerReport {
     pub(crate) fn of(server: &Arc<Server>, looked: Result<Offered, Down>) -> ServerReport {
-        let Offered { tools, prompts } = match looked {
+        let Offered { tools, prompts, left_out } = match looked {
             Ok(offered) => offered,
             Err(Down { why, said, remedy }) => {
-                let hint = joined([remedy, server.skipped_scripts()]);
+                let hint = joined(&[remedy, server.skipped_scripts()]);
                 return ServerReport { said, hint, ..ServerReport::without_tools(server, "down", why) };
             }
         };
@@ -100,7 +100,8 @@ impl ServerReport {
             Some(pinned) if pinned == tools => ("accepted", String::new(), Vec::new()),
             Some(pinned) => ("changed", pinned.changes(&tools).join(", "), pinned.differences(&tools)),
         };
-        let hint = joined([server.unreadable().and_then(|error| error.hint), server.skipped_scripts()]);
+        let unreadable = server.unreadable().and_then(|error| error.hint);
+        let hint = joined(&[left_out.map(|error| error.to_string()), unreadable, server.skipped_scripts()]);
         let sha256 = tools.digest();
         ServerReport { hint, sha256, tools, prompts, differences, ..ServerReport::without_tools(server, state, why) }
     }
@@ -151,8 +152,8 @@ impl Answer for Listed {
 }
 
 /// Returns the texts that there are, one below the other.
-fn joined(texts: [Option<String>; 2]) -> Option<String> {
-    let texts: Vec<String> = texts.into_iter().flatten().collect();
+fn joined(texts: &[Option<String>]) -> Option<String> {
+    let texts: Vec<&str> = texts.iter().flatten().map(String::as_str).collect();
     (!texts.is_empty()).then(|| texts.join("\n  "))
 }
 

@@ -1,6 +1,6 @@
 //! The connection to a running server: starts it, reads what it offers, and sends it requests.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Mutex;
 use std::time::Duration;
 
@@ -22,11 +22,11 @@ use tokio::process::Child;
 use tokio::sync::Notify;
 use tokio::time::{MissedTickBehavior, interval, timeout};
 
-use super::accepted::{Kind, Pinned};
+use super::accepted::Kind;
 use super::config::ServerConfig;
 use super::down::{self, Down, ERROR_BYTES};
 use super::launch::{self, Secrets};
-use super::offers;
+use super::offers::{self, ToolList};
 use super::package::Package;
 use super::stderr::Stderr;
 use super::transport::{Lines, Reason};
@@ -49,7 +49,9 @@ pub(crate) type Listener<'a> = Option<&'a Context<ToolsCall>>;
 /// The connection to a running server.
 pub(crate) struct Link {
     pub(super) service: RunningService<RoleClient, Handler>,
-    tools: Mutex<Pinned>,
+    tools: Mutex<ToolList>,
+    /// The names of the tools that are wanted; `None` for all.
+    wanted: Option<BTreeSet<String>>,
     pub(super) reason: Reason,
     stderr: Stderr,
     _child: Child,
@@ -123,17 +125,20 @@ impl Link {
             return Err("the sandbox has no pipes".to_owned().into());
         };
         tokio::spawn(stderr.clone().read(from));
+        let wanted = config.ken.tools.clone();
         let lines = Lines::new(stdout, stdin, reason.clone());
         let opened = timeout(START, async {
             let service = serve_client(Handler::default(), lines).await;
             let service = service.map_err(|error| head(&error.to_string(), ERROR_BYTES).to_owned())?;
-            let tools = offers::tools(&service, &capabilities(&service)).await?;
+            let tools = offers::tools(&service, &capabilities(&service), wanted.as_ref()).await?;
             Ok((service, tools))
         });
         let opened =
             opened.await.unwrap_or_else(|_| Err(format!("it did not name its tools within {} s", START.as_secs())));
         match opened {
-            Ok((service, tools)) => Ok(Link { service, tools: Mutex::new(tools), reason, stderr, _child: child }),
+            Ok((service, tools)) => {
+                Ok(Link { service, tools: Mutex::new(tools), wanted, reason, stderr, _child: child })
+            }
             Err(why) => {
                 let said = stderr.last_lines().await;
                 let remedy = down::remedy(config, own_program(config), &said);
@@ -145,7 +150,7 @@ impl Link {
         }
     }
 
-    pub(super) fn tools(&self) -> Pinned {
+    pub(super) fn tools(&self) -> ToolList {
         lock(&self.tools).clone()
     }
 
@@ -155,7 +160,7 @@ impl Link {
 
     /// Lists the tools again, after the server has said that they have changed.
     pub(super) async fn list_again(&self) {
-        match timeout(START, offers::tools(&self.service, &self.capabilities())).await {
+        match timeout(START, offers::tools(&self.service, &self.capabilities(), self.wanted.as_ref())).await {
             Ok(Ok(tools)) => *lock(&self.tools) = tools,
             Ok(Err(why)) => self.reason.set(why),
             Err(_) => self.reason.set("it does not name its tools any more"),
@@ -169,7 +174,7 @@ impl Link {
         arguments: &Value,
         listener: Listener<'_>,
     ) -> Result<CallToolResult, ServiceError> {
-        let kind = self.tools().0.iter().find(|known| known.name == tool).map(|known| known.kind);
+        let kind = lock(&self.tools).tools.0.iter().find(|known| known.name == tool).map(|known| known.kind);
         match kind.unwrap_or_default() {
             Kind::Tool => self.call_tool(tool, arguments, listener).await,
             Kind::ListResources => offers::list_resources(&self.service).await,

@@ -30,7 +30,7 @@ pub(crate) use self::http::bridge;
 use self::launch::Secrets;
 pub(crate) use self::link::Listener;
 pub(crate) use self::package::Package;
-use self::server::{Offer, join_first};
+use self::server::{Offer, join_first, left_out};
 pub(crate) use self::server::{Offered, Server, ServerCall};
 use crate::changed::Changed;
 use crate::entry::Entry;
@@ -155,15 +155,9 @@ fn add(entries: &mut BTreeMap<String, Entry>, max: usize, server: &str, offer: O
             entries.insert(name, entry);
         }
     }
-    let left_out = |tools: &[String], why: &str| {
-        let tools = join_first(tools, ", ");
-        let message = format!("{why}, so these of the MCP server {server} are left out: {tools}");
-        let remedy = "name the tools that are needed in `ken.tools` of its entry";
-        (!tools.is_empty()).then(|| Error::conflict(message).hint(remedy))
-    };
     let mut problems = offer.problems;
-    problems.extend(left_out(&taken, "other tools have the same names"));
-    problems.extend(left_out(&beyond, &format!("there are {max} tools already")));
+    problems.extend(left_out(server, &taken, "other tools have the same names"));
+    problems.extend(left_out(server, &beyond, &format!("there are {max} tools already")));
     problems
 }
 

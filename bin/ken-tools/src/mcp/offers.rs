@@ -1,5 +1,7 @@
 //! What a server offers, as others have written it: tools, resources and prompts.
 
+use std::collections::BTreeSet;
+
 use ken_text::head;
 use rmcp::model::{
     CallToolResult, ContentBlock, ErrorData, GetPromptRequestParams, GetPromptResponse, PaginatedRequestParams, Prompt,
@@ -13,8 +15,8 @@ use serde_json::{Map, Value, json};
 use super::accepted::{Kind, Pinned, PinnedTool};
 use super::down::ERROR_BYTES;
 
-const MAX_TOOLS: usize = 128;
-const MAX_PROMPTS: usize = 128;
+/// The maximum number of tools of a server, besides those that read its resources.
+pub(super) const MAX_TOOLS: usize = 128;
 /// The maximum number of resources, and of templates of their addresses, that a model is shown.
 const MAX_RESOURCES: usize = 200;
 const MAX_PAGES: usize = 16;
@@ -22,7 +24,7 @@ const MAX_PAGES: usize = 16;
 const MAX_ABOUT_BYTES: usize = 300;
 
 /// Returns the items of a list that a server names page by page; `ask` asks for a page, and returns the cursor of the next one.
-async fn all<T, F>(what: &str, max: usize, ask: impl Fn(PaginatedRequestParams) -> F) -> Result<Vec<T>, String>
+async fn all<T, F>(what: &str, ask: impl Fn(PaginatedRequestParams) -> F) -> Result<Vec<T>, String>
 where
     F: Future<Output = Result<(Vec<T>, Option<String>), ServiceError>>,
 {
@@ -33,9 +35,6 @@ where
             |error: ServiceError| format!("it does not name its {what}: {}", head(&error.to_string(), ERROR_BYTES));
         let (page, next) = ask(params).await.map_err(unnamed)?;
         items.extend(page);
-        if items.len() > max {
-            return Err(format!("it has more than {max} {what}"));
-        }
         if next.is_none() {
             return Ok(items);
         }
@@ -44,23 +43,38 @@ where
     Err(format!("it names its {what} on more than {MAX_PAGES} pages"))
 }
 
-/// Returns all tools of a server, sorted by name, with those that read its resources.
-pub(super) async fn tools(server: &Peer<RoleClient>, capabilities: &ServerCapabilities) -> Result<Pinned, String> {
+/// The tools of a server.
+#[derive(Clone, Default)]
+pub(crate) struct ToolList {
+    /// Those that can be used, sorted by name.
+    pub(crate) tools: Pinned,
+    /// The names of those for which there is no room.
+    pub(crate) beyond: Vec<String>,
+}
+
+/// Returns the wanted tools of a server, with those that read its resources. Other tools count for nothing.
+pub(super) async fn tools(
+    server: &Peer<RoleClient>,
+    capabilities: &ServerCapabilities,
+    wanted: Option<&BTreeSet<String>>,
+) -> Result<ToolList, String> {
+    let is_wanted = |tool: &PinnedTool| wanted.is_none_or(|names| names.contains(&tool.name));
     let mut tools = Vec::new();
     // A server that offers resources or prompts alone need not know the request.
     if capabilities.tools.is_some() || capabilities.resources.is_none() && capabilities.prompts.is_none() {
         let ask =
             |params| async move { server.list_tools(Some(params)).await.map(|page| (page.tools, page.next_cursor)) };
-        tools.extend(all("tools", MAX_TOOLS, ask).await?.into_iter().map(pinned));
+        tools.extend(all("tools", ask).await?.into_iter().map(pinned).filter(is_wanted));
     }
+    let beyond = tools.split_off(tools.len().min(MAX_TOOLS)).into_iter().map(|tool| tool.name).collect();
     if capabilities.resources.is_some() {
         let own = [list_resources_tool(), read_resource_tool()];
         let is_free = |tool: &PinnedTool| tools.iter().all(|known: &PinnedTool| known.name != tool.name);
-        let own: Vec<PinnedTool> = own.into_iter().filter(is_free).collect();
+        let own: Vec<PinnedTool> = own.into_iter().filter(is_free).filter(is_wanted).collect();
         tools.extend(own);
     }
     tools.sort_by(|one: &PinnedTool, other| one.name.cmp(&other.name));
-    Ok(Pinned(tools))
+    Ok(ToolList { tools: Pinned(tools), beyond })
 }
 
 fn pinned(tool: rmcp::model::Tool) -> PinnedTool {
@@ -165,7 +179,7 @@ pub(super) async fn prompts(
     }
     let ask =
         |params| async move { server.list_prompts(Some(params)).await.map(|page| (page.prompts, page.next_cursor)) };
-    all("prompts", MAX_PROMPTS, ask).await
+    all("prompts", ask).await
 }
 
 /// Returns the messages of a prompt, with these values for its arguments.

@@ -22,7 +22,7 @@ use super::down::{self, Down, ERROR_BYTES, Needs};
 use super::http::{OUTCOME_UNKNOWN, SESSION_LOST};
 use super::launch::Secrets;
 use super::link::{Link, Listener, START};
-use super::offers;
+use super::offers::{self, MAX_TOOLS, ToolList};
 use super::package::Package;
 use super::result;
 use crate::changed::Changed;
@@ -97,8 +97,12 @@ impl Server {
         server
     }
 
-    /// Sets the list of tools that a person has accepted. It is redacted, so that it can be compared with the server's redacted list.
+    /// Sets the list of tools that a person has accepted. It is redacted and has the wanted tools alone, so that it can be compared with
+    /// the server's list, which is so, too.
     pub(crate) fn pin(&self, pinned: Option<Pinned>) {
+        let wanted = self.config.ken.tools.as_ref();
+        let is_wanted = |tool: &PinnedTool| wanted.is_none_or(|names| names.contains(&tool.name));
+        let pinned = pinned.map(|Pinned(tools)| Pinned(tools.into_iter().filter(is_wanted).collect()));
         *lock(&self.pinned) = pinned.map(Pinned::redacted);
     }
 
@@ -113,7 +117,10 @@ impl Server {
         let state = self.state.borrow().clone();
         match &state {
             State::Down(down) | State::Starting(Some(down)) => offer.problems.push(down.error(&self.config.name)),
-            State::Ready(_) => offer.problems.extend(self.unreadable()),
+            State::Ready(link) => {
+                offer.problems.extend(self.unreadable());
+                offer.problems.extend(beyond(&self.config.name, &link.tools().beyond));
+            }
             State::Idle | State::Starting(None) => {}
         }
         if let State::Ready(link) = &state
@@ -122,8 +129,7 @@ impl Server {
             offer.problems.push(error);
             return offer;
         }
-        let accepted = pinned.iter().flat_map(|list| &list.0);
-        for tool in accepted.filter(|tool| self.is_wanted(tool)) {
+        for tool in pinned.iter().flat_map(|list| &list.0) {
             match self.entry(tool, file) {
                 Ok(entry) => offer.entries.push(entry),
                 Err(error) => offer.problems.push(error),
@@ -158,14 +164,9 @@ impl Server {
         matches!(self.config.reached, Transport::Http { .. })
     }
 
-    fn is_wanted(&self, tool: &PinnedTool) -> bool {
-        let wanted = self.config.ken.tools.as_ref();
-        wanted.is_none_or(|tools| tools.contains(&tool.name))
-    }
-
     fn is_accepted(&self, link: &Link) -> Result<(), Error> {
         let name = &self.config.name;
-        let listed = link.tools();
+        let listed = link.tools().tools;
         let why = match &*lock(&self.pinned) {
             Some(pinned) if *pinned == listed => return Ok(()),
             Some(pinned) => {
@@ -373,7 +374,8 @@ impl Server {
         let link = Link::open(&self.config, &self.secrets).await?;
         let prompts = timeout(START, offers::prompts(&link.service, &link.capabilities())).await;
         let prompts = prompts.map_err(|_| "it did not name its prompts in time".to_owned()).and_then(|named| named);
-        Ok(Offered { tools: link.tools(), prompts: prompts? })
+        let ToolList { tools, beyond: names } = link.tools();
+        Ok(Offered { tools, prompts: prompts?, left_out: beyond(&self.config.name, &names) })
     }
 
     /// Starts the server, and returns the text of one of its prompts.
@@ -416,6 +418,20 @@ pub(crate) struct ServerCall<'a> {
 pub(crate) struct Offered {
     pub(crate) tools: Pinned,
     pub(crate) prompts: Vec<Prompt>,
+    /// The tools for which there is no room.
+    pub(crate) left_out: Option<Error>,
+}
+
+fn beyond(server: &str, tools: &[String]) -> Option<Error> {
+    left_out(server, tools, &format!("a server may have {MAX_TOOLS} tools"))
+}
+
+/// Returns the error that names the tools of a server that are left out, and how others are chosen; `None` if there are none.
+pub(super) fn left_out(server: &str, tools: &[String], why: &str) -> Option<Error> {
+    let named = join_first(tools, ", ");
+    let message = format!("{why}, so these of the MCP server {server} are left out: {named}");
+    let remedy = "name the tools that are needed in `ken.tools` of its entry";
+    (!tools.is_empty()).then(|| Error::conflict(message).hint(remedy))
 }
 
 /// Why a call failed.
