@@ -110,6 +110,11 @@ def call(name, given, answer, token=None, id=None):
         count = file.read().split("\n").count(name)
     if name == "echo":
         # As a program does whose texts are in UTF-16.
+        if given.get("batch"):
+            # Batches are of version 2025-03-26.
+            answer([{"jsonrpc": "2.0", "method": "notifications/tools/list_changed"},
+                    {"jsonrpc": "2.0", "id": id, "result": text("You said: " + given["text"])}])
+            return None
         units = given["text"].encode("utf-16-le")[2 * given.get("from", 0):][:2 * given.get("units", 10_000)]
         return text("You said: " + units.decode("utf-16-le", "surrogatepass"))
     if name == "add":

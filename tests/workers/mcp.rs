@@ -293,6 +293,16 @@ fn names_of_double(system: &System) -> Vec<String> {
     names(system).iter().map(|name| name.trim_start_matches("mcp__double__").to_owned()).collect()
 }
 
+#[test]
+fn the_messages_of_a_batch_are_read_one_after_the_other() {
+    let system = ready(&[], &json!({}));
+    // The first message of the batch says that the list has changed, the second one answers the call.
+    std::fs::write(scratch(&system).join("poison"), "").unwrap();
+    let called = call(&system, "echo", &json!({"text": "x", "batch": true}));
+    assert!(called["is_error"] == false && result_text(&called).contains("\nYou said: x\n"), "{called}");
+    until("the change is seen", || problems(&system).contains("has changed its tools (echo is described otherwise)"));
+}
+
 /// A server that cuts a text by units of UTF-16 answers with half a character.
 fn shows_half_characters(system: &System, server: &str) {
     for (from, units, shown) in

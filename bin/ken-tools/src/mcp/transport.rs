@@ -1,6 +1,7 @@
 //! The pipes to a server, with one JSON-RPC message per line. The server is not trusted, so the length of a line and
 //! the number of lines per second are limited.
 
+use std::collections::VecDeque;
 use std::io::{Error, ErrorKind};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -9,6 +10,7 @@ use rmcp::RoleClient;
 use rmcp::model::{ErrorCode, ErrorData, JsonRpcMessage, RequestId};
 use rmcp::service::{RxJsonRpcMessage, TxJsonRpcMessage};
 use rmcp::transport::Transport;
+use serde_json::Value;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::process::{ChildStdin, ChildStdout};
 use tokio::sync::Notify;
@@ -60,6 +62,8 @@ pub(crate) struct Lines {
     to: Arc<tokio::sync::Mutex<Option<ChildStdin>>>,
     /// The line that is being read. It is stored here because a read can be cancelled at any point.
     line: Vec<u8>,
+    /// The rest of the messages of the last line.
+    read: VecDeque<RxJsonRpcMessage<RoleClient>>,
     since: Instant,
     lines: u32,
     bytes: usize,
@@ -74,6 +78,7 @@ impl Lines {
             from: BufReader::new(from),
             to: Arc::new(tokio::sync::Mutex::new(Some(to))),
             line: Vec::new(),
+            read: VecDeque::new(),
             since: Instant::now(),
             lines: 0,
             bytes: 0,
@@ -154,23 +159,24 @@ impl Transport<RoleClient> for Lines {
 
     async fn receive(&mut self) -> Option<RxJsonRpcMessage<RoleClient>> {
         loop {
+            if let Some(message) = self.read.pop_front() {
+                self.has_spoken = true;
+                return Some(message);
+            }
             let line = self.next_line().await?;
             let line = String::from_utf8_lossy(&line);
             let line = line.trim_ascii().as_bytes();
-            // Many programs also print other text on standard output. Lines that do not start a JSON object are
-            // ignored.
-            if !line.starts_with(b"{") {
+            // Many programs also print other text on standard output. Lines that start neither a JSON object nor a batch of
+            // them (version 2025-03-26 of the protocol) are ignored.
+            let is_batch = line.strip_prefix(b"[").is_some_and(|rest| rest.trim_ascii_start().starts_with(b"{"));
+            if !line.starts_with(b"{") && !is_batch {
                 continue;
             }
-            match message(line) {
-                Ok(Some(message)) => {
-                    self.has_spoken = true;
-                    return Some(message);
-                }
-                Ok(None) => {}
+            match messages(line) {
+                Ok(messages) => self.read.extend(messages),
                 // Before its first message, a server may print anything, such as its settings in braces. Later, a broken
-                // line can be the answer for which a call waits.
-                Err(_) if !self.has_spoken => {}
+                // line can be the answer for which a call waits. A broken batch is rather a list that a program prints.
+                Err(_) if !self.has_spoken || is_batch => {}
                 Err(why) => {
                     self.reason.set(why);
                     return None;
@@ -185,24 +191,28 @@ impl Transport<RoleClient> for Lines {
     }
 }
 
-/// Parses the message of a line and redacts the secrets of this part, which a server could repeat. A malformed response
-/// becomes an error with its id, so that its caller does not wait forever. Any other malformed message is ignored
-/// (`None`).
-fn message(line: &[u8]) -> Result<Option<RxJsonRpcMessage<RoleClient>>, String> {
+/// Parses the messages of a line, one or a batch, and redacts the secrets of this part, which a server could repeat.
+fn messages(line: &[u8]) -> Result<Vec<RxJsonRpcMessage<RoleClient>>, String> {
     let value = ken_types::json::parse_output(line, 64)
         .map_err(|error| format!("it wrote broken JSON: {}", ken_service::redacted(error.message)))?;
-    let value = ken_service::redacted_value(value);
+    let values = match ken_service::redacted_value(value) {
+        Value::Array(batch) => batch,
+        one => vec![one],
+    };
+    Ok(values.into_iter().filter_map(message).collect())
+}
+
+/// Reads a message. A malformed response becomes an error with its id, so that its caller does not wait forever. Any other
+/// malformed message is ignored (`None`).
+fn message(value: Value) -> Option<RxJsonRpcMessage<RoleClient>> {
     let id = match (value.get("method"), value.get("id")) {
         (None, Some(id)) => serde_json::from_value::<RequestId>(id.clone()).ok(),
         _ => None,
     };
-    match serde_json::from_value(value) {
-        Ok(message) => Ok(Some(message)),
-        Err(_) => Ok(id.map(|id| {
-            let what = "the answer is not one of the Model Context Protocol";
-            JsonRpcMessage::error(ErrorData::new(ErrorCode::INVALID_REQUEST, what, None), Some(id))
-        })),
-    }
+    serde_json::from_value(value).ok().or_else(|| {
+        let what = "the answer is not one of the Model Context Protocol";
+        Some(JsonRpcMessage::error(ErrorData::new(ErrorCode::INVALID_REQUEST, what, None), Some(id?)))
+    })
 }
 
 #[cfg(test)]
@@ -211,14 +221,17 @@ mod tests {
 
     #[test]
     fn an_answer_that_is_none_is_an_error_with_its_id() {
-        let read = |line: &str| message(line.as_bytes());
-        assert!(matches!(read(r#"{"jsonrpc":"2.0","id":1,"result":{}}"#), Ok(Some(JsonRpcMessage::Response(_)))));
-        assert!(matches!(read(r#"{"jsonrpc":"2.0","id":1,"result":{"content":7}}"#), Ok(Some(_))));
-        assert!(matches!(read(r#"{"jsonrpc":"2.0","id":1,"outcome":7}"#), Ok(Some(JsonRpcMessage::Error(_)))));
-        assert!(matches!(read(r#"{"jsonrpc":"3.0","method":7}"#), Ok(None)));
+        let read = |line: &str| messages(line.as_bytes());
+        let one = |line: &str| read(line).unwrap().pop();
+        assert!(matches!(one(r#"{"jsonrpc":"2.0","id":1,"result":{}}"#), Some(JsonRpcMessage::Response(_))));
+        assert!(one(r#"{"jsonrpc":"2.0","id":1,"result":{"content":7}}"#).is_some());
+        assert!(matches!(one(r#"{"jsonrpc":"2.0","id":1,"outcome":7}"#), Some(JsonRpcMessage::Error(_))));
+        assert!(one(r#"{"jsonrpc":"3.0","method":7}"#).is_none());
+        let batch = r#"[{"jsonrpc":"2.0","id":1,"result":{}}, 7, [], {"a": 1}, {"jsonrpc":"2.0","id":2,"outcome":7}]"#;
+        assert!(matches!(read(batch).unwrap()[..], [JsonRpcMessage::Response(_), JsonRpcMessage::Error(_)]));
         // The call has been made, so its answer is not lost.
         let text = r#"{"jsonrpc":"2.0","id":1,"result":{"content":[{"type":"text","text":"a\u0000b"}]}}"#;
-        assert!(matches!(read(text), Ok(Some(message)) if serde_json::to_string(&message).unwrap().contains("a␀b")));
+        assert!(serde_json::to_string(&one(text)).unwrap().contains("a␀b"));
         assert!(read(r#"{"jsonrpc": "#).unwrap_err().contains("broken JSON"));
     }
 }
