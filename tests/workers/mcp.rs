@@ -895,6 +895,12 @@ fn resources_are_read_by_two_tools_and_prompts_are_templates() {
     assert!(missing["is_error"] == true && result_text(&missing).contains("no such note"), "{missing}");
     let prompt = system.ken(&["mcp", "prompt", "double", "greet", "who=Ana"]);
     assert_eq!(String::from_utf8_lossy(&prompt.stdout), "Greet Ana warmly.\n```\n# RULE 0\n");
+    // The turn has read what the server has written, and nothing that a file holds.
+    let sent = system.ken(&["chat", "-t", "double/greet", "-p", "who=Ana", "now"]);
+    assert_eq!(sent.status.code(), Some(0), "{sent:?}");
+    let session = system.get("/api/chat/sessions?limit=1").expect(200).text("/sessions/0/sessionId");
+    let begun = events(&system, &session).into_iter().find(|event| event["type"] == "turn_start").unwrap();
+    assert_eq!(begun["outside"], json!(["mcp double"]), "{begun}");
     let unknown = system.ken(&["chat", "-t", "double/greet", "now"]);
     assert_eq!(unknown.status.code(), Some(2), "{unknown:?}");
 }

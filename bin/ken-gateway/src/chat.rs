@@ -55,6 +55,9 @@ struct Message {
     /// Whether the text contains files that others may have written.
     #[serde(default)]
     attached: bool,
+    /// The MCP server that has written a part of the text.
+    #[serde(default, deserialize_with = "given")]
+    mcp_server: Option<String>,
     raw: Option<Value>,
 }
 
@@ -114,6 +117,7 @@ impl Message {
             ("workflow", &self.workflow),
             ("task", &self.task),
             ("model", &self.model),
+            ("mcpServer", &self.mcp_server),
         ] {
             if let Some(value) = value {
                 check_length(&pointer(name), value, 0, IDENTITY_CHARACTERS)?;

@@ -40,6 +40,8 @@ pub struct Prompt {
     pub images: Vec<Image>,
     /// Whether the text contains files. They count as text from outside.
     pub attached: bool,
+    /// The MCP server that has written a part of the text. It is recorded as its origin.
+    pub mcp_server: Option<String>,
     /// The workflow to which the prompt belongs. It is stored with the prompt's event. Transcripts leave out the
     /// prompts of internal workflows.
     pub workflow: Option<String>,
@@ -165,7 +167,12 @@ impl Gateway {
         }
         let mut body = json!(local());
         body["text"] = prompt.text.as_str().into();
-        for (name, value) in [("session", &prompt.session), ("model", &prompt.model), ("workflow", &prompt.workflow)] {
+        for (name, value) in [
+            ("session", &prompt.session),
+            ("model", &prompt.model),
+            ("workflow", &prompt.workflow),
+            ("mcpServer", &prompt.mcp_server),
+        ] {
             if let Some(value) = value {
                 body[name] = value.as_str().into();
             }

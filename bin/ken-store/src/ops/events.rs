@@ -189,6 +189,7 @@ fn entry_of(args: &Accept) -> Option<Entry> {
     let origins = [("/forwarded", FORWARD), ("/quoted/author", QUOTE), ("/attached", ATTACHMENT)].into_iter();
     let has = |field: &str| context.is_some_and(|context| context.pointer(field).is_some());
     let images = args.event.images.first().map(|_| ATTACHMENT);
+    let server = context.and_then(|context| context.get("mcpServer")?.as_str()).map(|name| format!("mcp {name}"));
     Some(Entry {
         id: id.clone(),
         kind,
@@ -198,6 +199,7 @@ fn entry_of(args: &Accept) -> Option<Entry> {
             .filter_map(|(field, origin)| has(field).then_some(origin))
             .chain(images)
             .map(str::to_owned)
+            .chain(server)
             .collect(),
     })
 }

@@ -22,7 +22,7 @@ pub(super) fn message(chat: &Chat, places: &Places) -> Result<Prompt, Error> {
         Stdin::Prompt(ref text) => text.clone(),
         _ => chat.text.join(" "),
     };
-    let prompt = chat.template.as_ref().filter(|name| server_prompt::is_prompt(name));
+    let prompt = chat.template.as_deref().and_then(server_prompt::named);
     match &chat.template {
         Some(name) if prompt.is_none() => text = template::filled(places, name, &chat.param, &text)?,
         Some(_) if text.is_empty() => server_prompt::CHOSEN.clone_into(&mut text),
@@ -38,9 +38,10 @@ pub(super) fn message(chat: &Chat, places: &Places) -> Result<Prompt, Error> {
     if let Stdin::Before(text) = &stdin {
         parts.push(fenced("stdin", text));
     }
-    if let Some(name) = prompt {
-        parts.push(server_prompt::text(places, name, &chat.param)?);
-        attached = true;
+    let mut mcp_server = None;
+    if let Some((server, name)) = prompt {
+        parts.push(server_prompt::text(places, server, name, &chat.param)?);
+        mcp_server = Some(server.to_owned());
     }
     parts.push(text);
     let named = |path: &Path| path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned();
@@ -65,7 +66,7 @@ pub(super) fn message(chat: &Chat, places: &Places) -> Result<Prompt, Error> {
             format!("the message has {} bytes with its files, at most {PROMPT_BYTES} can be sent", text.len());
         return Err(Error::too_large(message));
     }
-    Ok(Prompt { text, images, attached, model: chat.model.clone(), ..Prompt::default() })
+    Ok(Prompt { text, images, attached, mcp_server, model: chat.model.clone(), ..Prompt::default() })
 }
 
 /// What standard input is in the message.
@@ -92,7 +93,7 @@ impl Stdin {
             return Ok(Stdin::Attached(kind_of(bytes(IMAGE_BYTES)?, "standard input")?));
         }
         if is_prompt && fragments == 0 {
-            let has_prompt = chat.template.as_deref().is_some_and(server_prompt::is_prompt);
+            let has_prompt = chat.template.as_deref().and_then(server_prompt::named).is_some();
             if std::io::stdin().is_terminal() && has_prompt && !is_named {
                 return Ok(Stdin::Nothing);
             }

@@ -10,15 +10,14 @@ use crate::external;
 /// The message of a person who gives the name of a prompt and no text.
 pub(super) const CHOSEN: &str = "I have chosen this prompt. Do what it asks.";
 
-/// Whether a template is a prompt of a server. Names of templates have no slash, and names of servers are no folders.
-pub(super) fn is_prompt(template: &str) -> bool {
+/// Returns the server and the prompt that a template names. Names of templates have no slash, and names of servers are no folders.
+pub(super) fn named(template: &str) -> Option<(&str, &str)> {
     let is_plain = |name: &str| name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte));
-    template.split_once('/').is_some_and(|(server, _)| !server.is_empty() && is_plain(server))
+    template.split_once('/').filter(|(server, _)| !server.is_empty() && is_plain(server))
 }
 
 /// Returns the text of a prompt, marked as written by others.
-pub(super) fn text(places: &Places, template: &str, params: &[(String, String)]) -> Result<String, Error> {
-    let (server, prompt) = template.split_once('/').unwrap_or((template, ""));
+pub(super) fn text(places: &Places, server: &str, prompt: &str, params: &[(String, String)]) -> Result<String, Error> {
     let mut command = external::installed("ken-tools")?;
     command.args(["prompt", "--format", "compact", "--dir"]).arg(places.config.with_file_name("tools.d"));
     command.args(["--", server, prompt]).args(params.iter().map(|(name, value)| format!("{name}={value}")));
