@@ -124,7 +124,8 @@ fn bad_messages_are_refused_and_good_ones_still_answered() {
     }
     // The end of the input in the middle of a message.
     editor.write("{\"jsonrpc\":\"2.0\",\"id\":3,\"method\":\"initialize\"");
-    assert_eq!(editor.finish(), (String::new(), Some(0)));
+    let (rest, status) = editor.finish();
+    assert_eq!((rest.matches("-32700").count(), rest.lines().count(), status), (1, 1, Some(0)), "{rest}");
 }
 
 #[test]

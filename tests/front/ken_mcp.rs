@@ -102,11 +102,16 @@ fn messages_are_copied_and_bad_ones_are_answered() {
     mcp.send(&ask("slow", "slowly"));
     mcp.send(&ask("quick", "hi"));
     assert_eq!(mcp.reply(&json!("quick"))["result"]["content"][0]["text"], "Hello.");
-    // What was asked before the end of the input is answered; a line without its end is no message.
+    // What was asked before the end of the input is answered, also in a last line without its end.
     mcp.write("{\"jsonrpc\":\"2.0\",\"id\":4,\"method\":\"ping\"}");
     let (rest, status) = mcp.finish();
     assert_eq!(status, Some(0));
-    assert!(rest.contains("At last.") && !rest.contains("\"id\":4"), "{rest}");
+    assert!(rest.contains("At last.") && rest.contains("\"id\":4"), "{rest}");
+    // One that was cut is no message.
+    let mut mcp = Mcp::start(&system);
+    mcp.write("{\"jsonrpc\":\"2.0\",\"id\":5,\"method\":\"ping\"");
+    let (rest, status) = mcp.finish();
+    assert_eq!((rest.matches("-32700").count(), rest.lines().count(), status), (1, 1, Some(0)), "{rest}");
 }
 
 #[test]

@@ -10,8 +10,8 @@ pub enum Line {
     TooLong,
 }
 
-/// Reads the next line, of at most `max` bytes. `None` at the end of the input. A last line without its end is not a message, because it may
-/// be cut.
+/// Reads the next line, of at most `max` bytes. `None` at the end of the input. The last line may lack its line feed: a message that is cut is no
+/// JSON, so that nothing is taken for another one.
 pub fn next(from: &mut impl BufRead, max: usize) -> Result<Option<Line>> {
     let (mut line, mut is_too_long) = (Vec::new(), false);
     loop {
@@ -19,7 +19,8 @@ pub fn next(from: &mut impl BufRead, max: usize) -> Result<Option<Line>> {
             Err(error) if error.kind() == ErrorKind::Interrupted => continue,
             bytes => bytes?,
         };
-        if bytes.is_empty() {
+        let is_last = bytes.is_empty();
+        if is_last && line.is_empty() && !is_too_long {
             return Ok(None);
         }
         let end = bytes.iter().position(|byte| *byte == b'\n');
@@ -30,7 +31,7 @@ pub fn next(from: &mut impl BufRead, max: usize) -> Result<Option<Line>> {
         }
         let used = piece.len() + usize::from(end.is_some());
         from.consume(used);
-        if end.is_some() {
+        if end.is_some() || is_last {
             return Ok(Some(if is_too_long { Line::TooLong } else { Line::Whole(line) }));
         }
     }
@@ -41,7 +42,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_long_line_ends_where_it_ends_and_a_cut_one_is_none() {
+    fn a_long_line_ends_where_it_ends_and_the_last_one_with_the_input() {
         let long = "x".repeat(101);
         let text = format!("a\n\n{}\n{long}\nb\ncut", &long[1..]);
         let mut from = std::io::BufReader::with_capacity(7, text.as_bytes());
@@ -51,6 +52,15 @@ mod tests {
         assert_eq!(read(), Some(Line::Whole(long.as_bytes()[1..].to_vec())));
         assert_eq!(read(), Some(Line::TooLong));
         assert_eq!(read(), Some(Line::Whole(b"b".to_vec())));
+        assert_eq!(read(), Some(Line::Whole(b"cut".to_vec())));
         assert_eq!(read(), None);
+        for text in ["", "a\n", "\n"] {
+            let mut from = text.as_bytes();
+            let lines = std::iter::from_fn(|| next(&mut from, 100).unwrap()).count();
+            assert_eq!(lines, text.matches('\n').count(), "{text:?}");
+        }
+        let mut from = long.as_bytes();
+        assert_eq!(next(&mut from, 100).unwrap(), Some(Line::TooLong));
+        assert_eq!(next(&mut from, 100).unwrap(), None);
     }
 }
