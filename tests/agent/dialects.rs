@@ -277,6 +277,19 @@ fn signatures_of_anthropic_come_back_unmodified_each_with_its_thought() {
     assert_eq!(said["content"], wanted);
 }
 
+/// A whole number that does not fit into 64 bits would become another one on its way to the tool.
+#[test]
+fn the_model_is_told_that_a_number_is_too_large() {
+    let sent = r#"{"q":18446744073709551615,"wei":18446744073709551616}"#;
+    let call = Reply::Stream(openai(&[], &[("call_a", "lookup", sent)]));
+    let provider = Provider::start(vec![call, Reply::Stream(openai(&["Done."], &[]))]);
+    let system = system("openai", &provider);
+    assert_eq!(system.say(&system.session(), "Hello").expect(200).text("/result/text"), "Done.");
+    let messages = json!(last_messages(&provider)).to_string();
+    let told = "its arguments cannot be used: the number 18446744073709551616 at byte 32 has more than 64 bits; give it as text";
+    assert!(messages.contains(told), "{messages}");
+}
+
 /// If a key is repeated, what a person is shown and what a tool reads could differ.
 #[test]
 fn the_model_is_told_that_it_has_repeated_a_key() {

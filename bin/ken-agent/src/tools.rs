@@ -79,11 +79,11 @@ pub(crate) const SAME_CALL: &str = "\n[This is the same call ";
 /// Says why no tool is run with these arguments. ken-model passes on the text of those that it cannot accept.
 fn refused_arguments(arguments: &Value) -> String {
     let why = match arguments {
-        Value::String(text) => json::parse(text.as_bytes(), ARGUMENTS_DEPTH).err(),
+        Value::String(text) => json::parse_arguments(text.as_bytes(), ARGUMENTS_DEPTH).err(),
         _ => None,
     };
     match why {
-        Some(error) => format!("its arguments cannot be used: {}", error.message),
+        Some(error) => format!("its arguments cannot be used: {error}"),
         None => "its arguments are not a JSON object".to_owned(),
     }
 }

@@ -154,7 +154,7 @@ impl CallWords {
     ) -> Result<T, Error> {
         let call = CallTool {
             name: self.name.clone(),
-            arguments: json::parse(input.as_bytes(), ken_tool::MAX_DEPTH)?,
+            arguments: json::parse_arguments(input.as_bytes(), ken_tool::MAX_DEPTH)?,
             agent: self.agent.clone(),
             ..CallTool::default()
         };

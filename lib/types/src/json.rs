@@ -51,6 +51,14 @@ fn escaped_surrogate(document: &str, at: usize) -> Option<u16> {
     u16::from_str_radix(digits, 16).ok().filter(|unit| (0xd800..0xe000).contains(unit))
 }
 
+/// Like [`parse`], for the arguments of a call: refuses a whole number beyond 64 bits, too. It would become the nearest
+/// floating-point number, and the tool would do something else.
+pub fn parse_arguments(bytes: &[u8], max_depth: usize) -> Result<Value, Error> {
+    let arguments = parse(bytes, max_depth)?;
+    check_whole_numbers(text(bytes)?)?;
+    Ok(arguments)
+}
+
 /// Parses one document that a part of ken has written, such as an event. Texts of others stand in it, and what is stored
 /// already has to stay readable, so that NUL is accepted.
 pub fn parse_own(bytes: &[u8]) -> Result<Value, Error> {
@@ -179,6 +187,32 @@ pub fn check_depth(bytes: &[u8], max_depth: usize) -> Result<(), Error> {
     }
     Ok(())
 }
+
+fn check_whole_numbers(document: &str) -> Result<(), Error> {
+    let bytes = document.as_bytes();
+    let mut at = 0;
+    while let Some(byte) = bytes.get(at) {
+        let rest = document.get(at..).unwrap_or_default();
+        at += 1;
+        if *byte == b'"' {
+            at = text_end(bytes, at);
+        } else if byte.is_ascii_digit() || *byte == b'-' {
+            let is_in_number = |letter: char| letter.is_ascii_digit() || "+-.eE".contains(letter);
+            let number = rest.split(|letter| !is_in_number(letter)).next().unwrap_or_default();
+            at += number.len() - 1;
+            let is_whole = !number.contains(['.', 'e', 'E']);
+            if is_whole && number.parse::<i64>().is_err() && number.parse::<u64>().is_err() {
+                let shown: String = number.chars().take(SHOWN_DIGITS).collect();
+                let message = format!("the number {shown} at byte {} has more than 64 bits", at - number.len());
+                return Err(Error::invalid("", message).hint("give it as text, if the tool takes that"));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The number of digits of a refused number that are shown.
+const SHOWN_DIGITS: usize = 40;
 
 /// Returns the position after the quote that ends the string around `at`, or the end of the input if there is no such
 /// quote.
@@ -424,6 +458,28 @@ mod tests {
         }
         assert!(parse_own(b"1 2").is_err());
         assert!(parse_own("[".repeat(1_000_000).as_bytes()).is_err(), "the depth is limited");
+    }
+
+    #[test]
+    fn a_whole_number_beyond_64_bits_is_no_argument() {
+        let (min, max) = (i64::MIN, u64::MAX);
+        for number in [&min.to_string(), &max.to_string(), "-0", "1e400000", "2E+2", "-0.5", "18446744073709551616.0"] {
+            for document in [number.to_owned(), format!("[{number},{{\"a\":{number}}}]")] {
+                let parsed = parse(document.as_bytes(), 2);
+                assert_eq!(parse_arguments(document.as_bytes(), 2).ok(), parsed.ok(), "{document}");
+            }
+        }
+        for number in ["18446744073709551616", "-9223372036854775809", &"9".repeat(300)] {
+            for document in [number.to_owned(), format!("[1, {number}]"), format!("{{\"a\":{number}}}")] {
+                let error = parse_arguments(document.as_bytes(), 2).expect_err(&document);
+                let at = document.find(number).unwrap();
+                let shown = number.get(..40).unwrap_or(number);
+                assert_eq!(error.message, format!("the number {shown} at byte {at} has more than 64 bits"));
+            }
+            let texts = format!("{{\"{number}\":\"\\\"{number}\"}}");
+            assert!(parse_arguments(texts.as_bytes(), 2).is_ok(), "{texts}");
+        }
+        assert!(parse_arguments(b"[1", 2).is_err() && parse_arguments(br#"{"a":1,"a":2}"#, 2).is_err());
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use ken_types::Error;
 use ken_types::event::{StopReason, Usage};
-use ken_types::json::{parse as parse_strictly, whole_characters};
+use ken_types::json::{parse_arguments, whole_characters};
 use ken_types::limits::ARGUMENTS_DEPTH;
 use ken_types::ops::model::SchemaText;
 use serde::de::DeserializeOwned;
@@ -47,12 +47,12 @@ pub(super) fn parse<T: DeserializeOwned>(data: &str) -> Result<T, Broken> {
 pub(super) const HELD_BYTES: usize = 256;
 
 /// Parses the arguments of a call. An empty text becomes an empty object. A text that is not JSON, repeats a key, holds
-/// NUL or is nested too deeply is kept as text: no tool is run with it, and the model is told why. NUL is never replaced
-/// here, because the tool would then do something else.
+/// NUL or a whole number beyond 64 bits or is nested too deeply is kept as text: no tool is run with it, and the model is
+/// told why. NUL is never replaced here, because the tool would then do something else.
 pub(crate) fn arguments(text: &str) -> Value {
     match text.trim() {
         "" => json!({}),
-        text => parse_strictly(text.as_bytes(), ARGUMENTS_DEPTH)
+        text => parse_arguments(text.as_bytes(), ARGUMENTS_DEPTH)
             .unwrap_or_else(|_| Value::String(text.replace('\0', "\\u0000"))),
     }
 }
