@@ -160,6 +160,7 @@ impl Commit {
             let message = format!("{} is a bare repository, without files to commit", self.repo);
             return Err(Error::conflict(message).at("/repo"));
         }
+        repository.check_refs_are_files()?;
         let old = with_tree(settings, Access::Read, |tree| tree.read_timed(&repository.index(), MAX_INDEX))?;
         let unready = |error: std::io::Error| Error::unavailable(format!("the commit cannot be prepared: {error}"));
         fs::create_dir(repository.own("objects")).map_err(unready)?;
@@ -168,6 +169,7 @@ impl Commit {
             let copy = fs::File::options().write(true).open(repository.own("index")).map_err(unready)?;
             copy.set_modified(*modified).map_err(unready)?;
         }
+        copy_shared_indexes(settings, &repository)?;
         check_finished(settings, &repository)?;
         let parent = repository.commit("HEAD")?;
         let tree = self.stage(settings, &repository, parent.as_deref())?;
@@ -279,6 +281,20 @@ fn staging_in(repository: &Repository<'_>, index: &str) -> Vec<String> {
     let mut env = repository.with_objects_in(&repository.own("objects").display().to_string());
     env.push(format!("GIT_INDEX_FILE={}", repository.own(index).display()));
     env
+}
+
+/// Copies what a split index is the difference to. Git writes the new index whole.
+fn copy_shared_indexes(settings: &Settings, repository: &Repository<'_>) -> Result<(), Error> {
+    let names = file_names(Path::new(&repository.path(&repository.folder)));
+    for name in names.into_iter().filter(|name| name.starts_with("sharedindex.")) {
+        let place = repository.folder.join(&name);
+        let read = with_tree(settings, Access::Read, |tree| tree.read(&place, Links::Refuse, MAX_INDEX))?;
+        if let Some(node) = read.filter(|node| !node.version.link) {
+            let unready = |error| Error::unavailable(format!("the commit cannot be prepared: {error}"));
+            fs::write(repository.own(&name), node.bytes).map_err(unready)?;
+        }
+    }
+    Ok(())
 }
 
 /// Fails while git is in the middle of something that ends with a commit, or while a file has a conflict: staging the file would

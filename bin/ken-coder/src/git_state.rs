@@ -181,6 +181,7 @@ impl RepositoryState {
 /// Returns the state of a repository, and the entries of its index. Git works without a work tree here, because it would read the
 /// attributes there, and a FIFO of that name would stop it.
 pub(crate) fn state(settings: &Settings, repository: &Repository<'_>) -> Result<(RepositoryState, String), Error> {
+    repository.check_refs_are_files()?;
     let main = repository.main();
     let refs = match main {
         Some(_) => String::new(),

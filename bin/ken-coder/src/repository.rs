@@ -45,7 +45,7 @@ const PASSED_ON: [&str; 10] = [
     "extensions.refstorage",
     "extensions.compatobjectformat",
 ];
-const OWN_CONFIG: &str = "[core]\n\tfsmonitor = false\n\thooksPath = /dev/null\n\tquotePath = false\n\
+const OWN_CONFIG: &str = "[core]\n\tfsmonitor = false\n\tsplitIndex = false\n\thooksPath = /dev/null\n\tquotePath = false\n\
     [gc]\n\tauto = 0\n[maintenance]\n\tauto = false\n[submodule]\n\trecurse = false\n[diff]\n\tignoreSubmodules = dirty\n";
 
 /// A repository, with a temporary folder for ken's git. The folder is removed when this value is dropped.
@@ -160,6 +160,10 @@ impl<'a> Repository<'a> {
             _ => values_of_text(&config_values(settings, &work, &config)?),
         };
         let repository = Repository { settings, work, folder, common, is_bare, head, values, own, programs };
+        if repository.main().is_some() {
+            // A further work tree has a table of its own with its `HEAD`, and git would find that of the repository.
+            repository.check_refs_are_files()?;
+        }
         repository.write_config("")?;
         Ok(repository)
     }
@@ -167,6 +171,19 @@ impl<'a> Repository<'a> {
     /// Returns the values of a key of the repository's configuration, in which section and name are in lower case.
     pub(crate) fn values(&self, key: &str) -> Vec<&str> {
         self.values.iter().filter(|(name, _)| name == key).map(|(_, value)| value.as_str()).collect()
+    }
+
+    /// Fails if `HEAD` and the refs are in a reftable: `HEAD` is written as a file here, and the stashes are read from one.
+    pub(crate) fn check_refs_are_files(&self) -> Result<(), Error> {
+        if self.values("extensions.refstorage").last() != Some(&"reftable") {
+            return Ok(());
+        }
+        let message = format!(
+            "{} keeps its refs in a reftable, which ken-coder cannot change; `git refs migrate --ref-format=files` (git 2.49) or a \
+             new clone has them in files",
+            self.work
+        );
+        Err(Error::conflict(message).at("/repo"))
     }
 
     /// Returns the branch that is checked out, such as `refs/heads/main`, or `None` if `HEAD` names a commit.

@@ -250,3 +250,82 @@ fn repositories_beyond_the_limit_are_named() {
     project.git(&["init", "-q", "many/one-more"]);
     assert_eq!(not_undone(), 1);
 }
+
+/// The person's git goes on with the layout, and sees a commit of one file, then one of everything, and an undo.
+#[test]
+fn commits_and_undo_keep_a_split_and_a_sparse_index() {
+    for (layout, left_out) in [
+        (&[&["update-index", "--split-index"][..]][..], false),
+        (&[&["config", "core.splitIndex", "true"], &["update-index", "--refresh"]], false),
+        (&[&["sparse-checkout", "set", "--no-sparse-index", "d"]], true),
+        (&[&["sparse-checkout", "set", "--sparse-index", "d"]], true),
+    ] {
+        let home = Home::with_repository();
+        home.put("repos/site/d/x", "x\n");
+        home.put("repos/site/f/y", "y\n");
+        home.git(&["add", "."]);
+        home.git(&["commit", "-q", "-m", "More"]);
+        layout.iter().for_each(|words| drop(home.git(words)));
+        home.put("repos/site/a", "two\n");
+        home.put("repos/site/d/x", "two\n");
+        home.done("commit", &json!({"repo": "repos/site", "message": "One", "paths": ["a"]}));
+        assert_eq!(home.git(&["show", "--name-only", "--format="]), "a", "{layout:?}");
+        assert_eq!(home.git(&["status", "--porcelain"]), "M d/x", "{layout:?}");
+        home.done("commit", &json!({"repo": "repos/site", "message": "All"}));
+        assert_eq!(home.git(&["show", "--name-only", "--format="]), "d/x", "{layout:?}");
+        let head = home.git(&["rev-parse", "HEAD"]);
+        let script = "git checkout -q -b other; echo z > z; git add z; git rm -q a; git branch -q -D main";
+        crate::common::as_run(&home, "run-layout", "run", &json!({"shell": script, "cwd": "repos/site"}));
+        let (status, undone) = home.report(&["undo", "run-layout"]);
+        assert_eq!((status, &undone["refused"]), (Some(0), &json!([])), "{layout:?}: {undone}");
+        assert_eq!(home.git(&["rev-parse", "main", "HEAD"]), format!("{head}\n{head}"), "{layout:?}");
+        assert_eq!(home.git(&["status", "--porcelain"]), "", "{layout:?}");
+        assert_eq!(home.git(&["ls-tree", "-r", "--name-only", "HEAD"]), "a\nd/x\nf/y", "{layout:?}");
+        assert_eq!(home.path("repos/site/f/y").exists(), !left_out, "{layout:?}");
+        home.git(&["fsck", "--strict"]);
+    }
+}
+
+/// Nothing is done by halves: what ken-coder cannot put back is said before, and the remedy works.
+#[test]
+fn refs_in_a_reftable_are_read_and_the_remedy_is_named() {
+    let home = Home::new();
+    let folder = home.path("repos/site");
+    let made = std::process::Command::new("git")
+        .args(["init", "-q", "-b", "main", "--ref-format=reftable"])
+        .arg(&folder)
+        .output();
+    if !made.unwrap().status.success() {
+        ken_tests::skip("needs git 2.46");
+        return;
+    }
+    home.put("repos/site/a", "one\n");
+    home.git(&["add", "."]);
+    home.git(&["commit", "-q", "-m", "First"]);
+    home.put("repos/site/a", "two\n");
+    let status = home.done("status", &json!({"repo": "repos/site"}));
+    assert_eq!(status["text"], "## main\n M a\n", "{status}");
+    let remedy = "git refs migrate --ref-format=files";
+    let call = json!({"repo": "repos/site", "message": "Second"});
+    assert!(home.why_not("commit", &call).contains(remedy));
+    let run = json!({"shell": "git checkout -q -b other", "cwd": "repos/site"});
+    let preview = home.preview("run", &run);
+    assert!(preview["action"]["notUndone"].to_string().contains(remedy), "{preview}");
+    // What git executes is held as everywhere.
+    let script =
+        "git config core.fsmonitor x; echo > .git/hooks/pre-commit; ln -s ../../a .git/reftable/x; git branch y; true";
+    home.done("run", &json!({"shell": script, "cwd": "repos/site"}));
+    assert!(
+        !home.text("repos/site/.git/config").contains("fsmonitor")
+            && !home.path("repos/site/.git/hooks/pre-commit").exists()
+    );
+    assert!(!home.path("repos/site/.git/reftable/x").is_symlink() && home.git(&["branch"]).contains("y"));
+    // The branch of a further work tree is in a table of its own.
+    home.git(&["worktree", "add", "-q", "-b", "side", "tree"]);
+    assert!(home.why_not("status", &json!({"repo": "repos/site/tree"})).contains(remedy));
+    // The other remedy, because earlier versions of git do not migrate a repository with reflogs.
+    home.git(&["clone", "-q", "--ref-format=files", ".", "../copy"]);
+    home.put("repos/copy/a", "two\n");
+    home.done("commit", &json!({"repo": "repos/copy", "message": "Second"}));
+    assert_eq!(home.git(&["-C", "../copy", "log", "--format=%s", "main"]), "Second\nFirst");
+}
