@@ -26,6 +26,7 @@ const DECIDE: &str = "a approve once · s for the session · d deny · Esc later
 
 const DECIDE_ONCE: &str = "a approve once · d deny · Esc later";
 const NOT_WHOLE: &str = "a part cannot be shown, so it cannot be approved · d deny · Esc later";
+const TOO_SMALL: &str = "too small a window to show the request, so it cannot be approved · d deny · Esc later";
 const LOADING: &str = "the whole request is being loaded · d deny · Esc later";
 
 const HELP: &str = "\
@@ -436,7 +437,11 @@ fn list_window(list: &List, area: Rect, buffer: &mut Buffer) -> Option<Position>
 }
 
 fn approval_window(dialog: &mut Dialog, area: Rect, buffer: &mut Buffer) -> Option<Position> {
+    // The smallest window in which a request can be read by scrolling, in columns, and in rows with its frame.
+    const MIN_COLUMNS: u16 = 10;
+    const MIN_ROWS: u16 = 5;
     let columns = area.width.saturating_sub(6).min(110);
+    dialog.is_shown = columns >= MIN_COLUMNS && area.height >= MIN_ROWS;
     let drawn = dialog.drawn.take().filter(|(width, _)| *width == columns);
     let (_, lines) = drawn.unwrap_or_else(|| (columns, approval_lines(&dialog.request, columns)));
     let keys = match &dialog.reason {
@@ -449,16 +454,18 @@ fn approval_window(dialog: &mut Dialog, area: Rect, buffer: &mut Buffer) -> Opti
             let keys = match (dialog.may_approve(false), dialog.may_approve(true)) {
                 (_, true) => DECIDE,
                 (true, false) => DECIDE_ONCE,
+                (false, false) if !dialog.is_shown => TOO_SMALL,
                 (false, false) if dialog.is_loaded => NOT_WHOLE,
                 (false, false) => LOADING,
             };
             wrap(&Line::raw(keys), usize::from(columns), 0, Cut::Words)
         }
     };
-    // There is one more row above the keys.
-    let below = u16::try_from(keys.len()).unwrap_or(1) + 1;
-    let rows = u16::try_from(lines.len()).unwrap_or(u16::MAX).saturating_add(below);
-    let rows = rows.min(area.height.saturating_sub(2));
+    // There is one more row above the keys. On a small screen the request has half of the rows, and the keys are cut.
+    let all = area.height.saturating_sub(2);
+    let for_keys = if dialog.is_shown { all - all.div_euclid(2) } else { all };
+    let below = u16::try_from(keys.len()).unwrap_or(1).saturating_add(1).min(for_keys);
+    let rows = u16::try_from(lines.len()).unwrap_or(u16::MAX).saturating_add(below).min(all);
     let inner = window("Approval", area, columns, rows, buffer);
     let height = inner.height.saturating_sub(below);
     let visible = usize::from(height);

@@ -9,6 +9,8 @@ pub(crate) struct Dialog {
     pub(crate) request: Request,
     /// Whether all that there is of the request is here. The list of requests omits long actions and diffs.
     pub(crate) is_loaded: bool,
+    /// Whether the window has room for the request. What is not on the screen cannot be approved.
+    pub(crate) is_shown: bool,
     /// The lines as drawn for a width. They are kept, because a diff can have many thousands.
     pub(crate) drawn: Option<(u16, Vec<Line<'static>>)>,
     /// The index of the first visible line.
@@ -19,7 +21,7 @@ pub(crate) struct Dialog {
 
 impl Dialog {
     pub(crate) fn new(request: Request) -> Dialog {
-        Dialog { request, drawn: None, is_loaded: false, scroll: 0, reason: None }
+        Dialog { request, is_loaded: false, is_shown: false, drawn: None, scroll: 0, reason: None }
     }
 
     /// Shows the whole request. The person stays at the same line.
@@ -27,10 +29,10 @@ impl Dialog {
         *self = Dialog { scroll: self.scroll, reason: self.reason.take(), is_loaded: true, ..Dialog::new(request) };
     }
 
-    /// Whether it can be approved, and also for the session. Nothing that is not shown whole can be, and a change that
+    /// Whether it can be approved, and also for the session. Nothing that cannot be read whole can be, and a change that
     /// is longer than a request only once.
     pub(crate) fn may_approve(&self, for_session: bool) -> bool {
-        let is_whole = self.is_loaded && !self.request.is_cut;
+        let is_whole = self.is_loaded && self.is_shown && !self.request.is_cut;
         is_whole && (!for_session || self.request.digest.is_none())
     }
 
@@ -60,7 +62,7 @@ mod tests {
     /// Nothing that is not shown whole can be approved, and a change that is longer than a request only once.
     #[test]
     fn what_may_be_approved() {
-        for is_loaded in [false, true] {
+        for (is_loaded, is_shown) in [(false, true), (true, false), (true, true)] {
             for is_cut in [false, true] {
                 for is_long in [false, true] {
                     let record = serde_json::json!({"requestId": "apr_1", "request": {"id": "apr_1", "metadata": {}}});
@@ -70,9 +72,12 @@ mod tests {
                     if is_loaded {
                         dialog.load(request);
                     }
-                    let is_whole = is_loaded && !is_cut;
+                    // A request that has just been loaded is not on the screen yet.
+                    assert!(!dialog.may_approve(false));
+                    dialog.is_shown = is_shown;
+                    let is_whole = is_loaded && is_shown && !is_cut;
                     let may = [dialog.may_approve(false), dialog.may_approve(true)];
-                    assert_eq!(may, [is_whole, is_whole && !is_long], "{is_loaded} {is_cut} {is_long}");
+                    assert_eq!(may, [is_whole, is_whole && !is_long], "{is_loaded} {is_shown} {is_cut} {is_long}");
                     let approval = dialog.approval(is_long);
                     assert_eq!((approval.approved, approval.for_session), (true, is_long));
                     assert_eq!(approval.digest.is_some(), is_long);

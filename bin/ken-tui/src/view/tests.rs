@@ -417,6 +417,31 @@ fn only_what_is_here_as_a_whole_can_be_approved() {
     assert!(client.model.approvals.is_empty() && client.sees("approved by ada"));
 }
 
+/// A request is approved only where it can be read, also after the window has become smaller.
+#[test]
+fn what_the_screen_has_no_room_for_cannot_be_approved() {
+    for (columns, rows, is_readable) in
+        [(1, 1, false), (20, 4, false), (15, 20, false), (16, 5, true), (80, 5, true), (30, 6, true), (100, 40, true)]
+    {
+        let mut client = busy();
+        client.key(Key::F(2));
+        client.update(Message::Approval(record()));
+        assert!(client.sees("a approve once"));
+        let screen = client.draw(columns, rows).0.join("\n");
+        let has_request = screen.contains("Edit") && screen.contains("a approve");
+        assert_eq!(has_request, is_readable, "{columns}x{rows}: {screen}");
+        client.type_text("a");
+        assert_eq!(client.decisions(), usize::from(is_readable), "{columns}x{rows}: {screen}");
+        if !is_readable {
+            assert!(client.sees("a approve once"));
+            client.draw(columns, rows);
+            client.type_text("d");
+            client.key(Key::Enter);
+            assert_eq!(client.decisions(), 1, "{columns}x{rows}");
+        }
+    }
+}
+
 /// A part of the diff is missing for good, or all of a long one has arrived.
 #[test]
 fn the_keys_of_the_dialog_say_what_can_be_decided() {
