@@ -338,3 +338,27 @@ fn a_session_that_gives_nothing_away_is_not_remembered_elsewhere() {
         change(body).refused(400, "invalid", at);
     }
 }
+
+fn doctor(system: &System, id: &str) -> Option<Value> {
+    let output = shell(system, "ken doctor --json");
+    let lines = output.stdout.split(|byte| *byte == b'\n');
+    let mut found = lines.filter_map(|line| serde_json::from_slice::<Value>(line).ok());
+    found.find(|found| found["id"] == id)
+}
+
+/// Work that fails neither keeps what was deleted in the files, nor does it fail in silence.
+#[test]
+fn background_work_that_fails_is_reported_and_stops_no_deletion() {
+    let (_provider, mut system) = started();
+    runs(&system, &format!("ken chat 'What is {ASKED}?'"));
+    let id = session(&system);
+    assert_eq!(doctor(&system, "background-failing"), None);
+    system.down();
+    let sql = "INSERT OR REPLACE INTO facts (name, value) VALUES ('indexes.round', 'x')";
+    runs(&system, &format!("sqlite3 state/store/ken.db \"{sql}\""));
+    system.up();
+    runs(&system, &format!("ken sessions rm {id} --yes"));
+    is_forgotten(&system);
+    let found = doctor(&system, "background-failing").unwrap();
+    assert!(found["why"].as_str().unwrap().contains("merging the indexes"), "{found}");
+}

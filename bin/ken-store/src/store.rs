@@ -296,7 +296,7 @@ impl Store {
 
     /// Returns counters and queue lengths, without reading the database.
     pub fn stats(&self) -> Map<String, Value> {
-        let Counters { writes, refused, given_up, batches, failed_batches, claims, leases_lost, held } =
+        let Counters { writes, refused, given_up, batches, failed_batches, claims, leases_lost, held, .. } =
             self.writer.counters();
         let mut stats = Map::new();
         for (name, counter) in [
@@ -315,6 +315,11 @@ impl Store {
         stats.insert("writable".into(), u8::from(writable).into());
         if let Some(why) = self.failure() {
             stats.insert("failure".into(), why.into());
+        }
+        let failing = self.writer.counters().failing_work().clone();
+        if !failing.is_empty() {
+            let each = failing.iter().map(|(name, (error, _))| format!("{name}: {}", error.message));
+            stats.insert("background_failure".into(), each.collect::<Vec<_>>().join("; ").into());
         }
         stats.insert("write_queue".into(), self.writer.waiting().into());
         stats.insert("read_queue".into(), self.readers.waiting().into());

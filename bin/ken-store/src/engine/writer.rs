@@ -7,7 +7,7 @@
 #[cfg(test)]
 mod tests;
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
@@ -175,6 +175,14 @@ pub(crate) struct Counters {
     pub(crate) claims: AtomicU64,
     pub(crate) leases_lost: AtomicU64,
     pub(crate) held: AtomicU64,
+    /// The kinds of background work that fail, each with its error, and the time at which it is tried again.
+    pub(crate) failing_work: Mutex<BTreeMap<&'static str, (Error, i64)>>,
+}
+
+impl Counters {
+    pub(crate) fn failing_work(&self) -> MutexGuard<'_, BTreeMap<&'static str, (Error, i64)>> {
+        self.failing_work.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 fn count(counter: &AtomicU64, by: usize) {
@@ -1063,6 +1071,7 @@ impl BatchWriter {
             return;
         }
         if !self.has_duties {
+            self.counters.failing_work().clear();
             self.background_at = now + BACKGROUND_INTERVAL_MS;
             return;
         }
@@ -1087,7 +1096,9 @@ impl BatchWriter {
         let now = self.clock.elapsed_ms();
         if is_time_for_other_work(left, now, self.other_work_at) {
             self.other_work_at = now + OTHER_WORK_INTERVAL_MS;
-            left = earlier(left, background::slice(self.database.tables(), change)?);
+            for kind in background::OTHERS {
+                left = earlier(left, self.work(kind, change)?);
+            }
         }
         system::record(self.database.tables(), change)?;
         self.database.commit()?;
@@ -1099,11 +1110,41 @@ impl BatchWriter {
     fn delete_for_a_while(&mut self, change: &mut Change) -> Result<Left, Error> {
         let begun = Instant::now();
         loop {
-            let left = background::delete(self.database.tables(), change)?;
+            let mut left = Left::Nothing;
+            for kind in background::DELETIONS {
+                if left == Left::Nothing {
+                    left = self.work(kind, change)?;
+                }
+            }
             if is_slice_over(left, begun.elapsed(), self.queue.len()) {
                 return Ok(left);
             }
         }
+    }
+
+    /// Does one slice of one kind of background work. If it fails, only this is undone, and tried again later. Fails if the database does.
+    fn work(&mut self, (name, slice): background::Kind, change: &mut Change) -> Result<Left, Error> {
+        let now = self.clock.elapsed_ms();
+        if self.counters.failing_work().get(name).is_some_and(|(_, retry_at)| now < *retry_at) {
+            return Ok(Left::Nothing);
+        }
+        let effects_before = change.effects.len();
+        self.database.savepoint()?;
+        let done = slice(self.database.tables(), change);
+        let error = match done.and_then(|left| self.database.release().map(|()| left)) {
+            Ok(left) => {
+                self.counters.failing_work().remove(name);
+                return Ok(left);
+            }
+            Err(error) => error,
+        };
+        if error.code == Code::Unavailable {
+            return Err(error);
+        }
+        undo(&mut *self.database, change, effects_before)?;
+        tracing::error!(code = %error.code, "background work fails: {name}: {}", error.message);
+        self.counters.failing_work().insert(name, (error, now + BACKGROUND_INTERVAL_MS));
+        Ok(Left::Nothing)
     }
 }
 

@@ -10,37 +10,36 @@ use crate::ops::{
 };
 use crate::tables::Tables;
 
-/// Does one slice of deleting sessions for good. The rows of those that are handed over go before others are, and the pass over the whole
-/// database comes last, so that there is one for all.
-pub(crate) fn delete(tables: &dyn Tables, change: &mut Change) -> Result<Left, Error> {
-    if let Some(left) = purges::slice(tables, change)? {
-        return Ok(left);
-    }
-    if retention::slice(tables, change)? {
-        return Ok(Left::More);
-    }
-    purges::pass(tables)
-}
+/// One kind of background work: what it does, as a person reads it, and the function that does one slice of it. Each slice is a change of its
+/// own, so that a kind that fails does not stop the others.
+pub(crate) type Kind = (&'static str, fn(&dyn Tables, &mut Change) -> Result<Left, Error>);
 
-/// Does one slice of all other work. Returns whether there is more to do.
-pub(crate) fn slice(tables: &dyn Tables, change: &mut Change) -> Result<Left, Error> {
-    let slices = [
-        reindex::slice(tables, change)?,
-        indexes::slice(tables, change)?,
-        keys::prune(tables, change.now)?,
-        system::prune(tables, change.now)?,
-        public::sweep(tables, change)?,
-        public::clean(tables)?,
-        blobs::prune(tables, change.now)?,
-        schedules::prune(tables, change.now)?,
-        messenger::prune(tables, change.now)?,
-        outbox::prune(tables, change.now)?,
-        telemetry::prune(tables, change.now)?,
-        approvals::prune(tables, change.now)?,
-    ];
-    if slices.contains(&true) {
-        return Ok(Left::More);
-    }
-    calls::prune(tables, change.now)?;
-    Ok(tables.next_expiry()?.map_or(Left::Nothing, Left::At))
+/// Deleting sessions for good. A kind follows only when the one before it has nothing to do: the rows of sessions that are handed over go
+/// before others are, and the pass over the whole database comes last, so that there is one for all.
+pub(crate) const DELETIONS: [Kind; 3] = [
+    ("deleting the rows of sessions", purges::slice),
+    ("looking for what is older than [retention] allows", retention::slice),
+    ("overwriting what was deleted", |tables, _| purges::pass(tables)),
+];
+
+/// All other work.
+pub(crate) const OTHERS: [Kind; 14] = [
+    ("indexing", |tables, change| more(reindex::slice(tables, change))),
+    ("merging the indexes", |tables, change| more(indexes::slice(tables, change))),
+    ("removing idempotency keys", |tables, change| more(keys::prune(tables, change.now))),
+    ("removing events of the system", |tables, change| more(system::prune(tables, change.now))),
+    ("removing expired streams", |tables, change| more(public::sweep(tables, change))),
+    ("removing the data of deleted streams", |tables, _| more(public::clean(tables))),
+    ("removing images and results that nothing uses", |tables, change| more(blobs::prune(tables, change.now))),
+    ("removing schedules", |tables, change| more(schedules::prune(tables, change.now))),
+    ("removing updates of the messenger", |tables, change| more(messenger::prune(tables, change.now))),
+    ("removing messages", |tables, change| more(outbox::prune(tables, change.now))),
+    ("removing telemetry", |tables, change| more(telemetry::prune(tables, change.now))),
+    ("removing approvals", |tables, change| more(approvals::prune(tables, change.now))),
+    ("removing the answers of calls", |tables, change| calls::prune(tables, change.now).map(|()| Left::Nothing)),
+    ("finding out what expires next", |tables, _| Ok(tables.next_expiry()?.map_or(Left::Nothing, Left::At))),
+];
+
+fn more(has_more: Result<bool, Error>) -> Result<Left, Error> {
+    Ok(if has_more? { Left::More } else { Left::Nothing })
 }

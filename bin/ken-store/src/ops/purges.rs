@@ -84,10 +84,12 @@ pub(super) fn begin(tables: &dyn Tables, log: &LogRow, id: &SessionId, change: &
     Ok(())
 }
 
-/// Deletes some rows of the sessions that are being deleted. `None` if there are none left.
-pub(super) fn slice(tables: &dyn Tables, change: &mut Change) -> Result<Option<Left>, Error> {
-    let purge = tables.next_purge()?;
-    purge.map(|purge| delete_rows(tables, &purge, purge.purged_at.plus_millis(STOP_MS), change)).transpose()
+/// Deletes some rows of the sessions that are being deleted.
+pub(super) fn slice(tables: &dyn Tables, change: &mut Change) -> Result<Left, Error> {
+    match tables.next_purge()? {
+        Some(purge) => delete_rows(tables, &purge, purge.purged_at.plus_millis(STOP_MS), change),
+        None => Ok(Left::Nothing),
+    }
 }
 
 /// Does one slice of all that is left in a copy of the database, where no turn runs that would have to be waited for. Returns whether there is

@@ -377,14 +377,11 @@ pub trait Schedules: Sql {
         Ok(shown.collect())
     }
 
-    /// Returns at most `max` runs that have finished before a time.
-    fn schedule_runs_before(&self, before: Timestamp, max: usize) -> Result<Vec<ScheduleRunRow>, Error> {
-        let sql = format!("{RUN} WHERE r.active = 0 AND r.finished_at < ?1 LIMIT ?2");
-        all(self, &sql, params![before, max], run_row)
-    }
-
-    fn delete_schedule_run(&self, key: i64) -> Result<(), Error> {
-        self.execute("DELETE FROM schedule_runs WHERE run = ?1", params![key])
+    /// Deletes the records of at most `max` runs that have finished before a time. Returns how many were deleted.
+    fn delete_schedule_runs(&self, before: Timestamp, max: usize) -> Result<usize, Error> {
+        let sql = "DELETE FROM schedule_runs WHERE run IN (
+                     SELECT run FROM schedule_runs WHERE active = 0 AND finished_at < ?1 LIMIT ?2)";
+        self.changed_rows(sql, params![before, max])
     }
 
     /// Deletes the finished runs of a schedule, except the newest `keep`.

@@ -77,6 +77,14 @@ pub struct SessionSettings {
     pub model: Option<String>,
 }
 
+/// What a session is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SessionKind {
+    Talk,
+    /// A run of a schedule.
+    Run,
+}
+
 /// Selects a page of sessions, newest first, that begins after the position `after`.
 #[derive(Debug, Clone, Copy)]
 pub struct SessionList {
@@ -179,9 +187,23 @@ pub trait Sessions: Sql {
         self.execute("UPDATE sessions SET model = ?2 WHERE stream = ?1", params![stream, model])
     }
 
-    /// Returns the ids of at most `max` sessions, archived or not, that were last used before a time.
-    fn sessions_before(&self, before: Timestamp, max: usize) -> Result<Vec<SessionId>, Error> {
-        let of = |which: &str| format!("SELECT id FROM sessions WHERE updated_at < ?1 AND archived_at IS {which}");
+    /// Returns the ids of at most `max` sessions of a kind, archived or not, that were last used before a time.
+    fn sessions_before(&self, kind: SessionKind, before: Timestamp, max: usize) -> Result<Vec<SessionId>, Error> {
+        // By the scopes, the indexes find the conversations of runs among very many others that are kept. Whether there is still a record of
+        // the run does not matter: records go earlier, with their schedule, or because newer ones took their places.
+        let of_runs =
+            "scope IN (SELECT scope FROM scopes WHERE connector = 'schedule') AND substr(id, 1, 9) = 'schedule:'";
+        let is_of_kind = match kind {
+            SessionKind::Talk => format!("NOT ({of_runs})"),
+            SessionKind::Run => format!(
+                "{of_runs} AND id NOT IN (
+                   SELECT 'schedule:' || s.id || ':' || r.id FROM schedule_runs AS r JOIN schedules AS s USING (schedule)
+                   WHERE r.active = 1)"
+            ),
+        };
+        let of = |which: &str| {
+            format!("SELECT id FROM sessions WHERE updated_at < ?1 AND archived_at IS {which} AND {is_of_kind}")
+        };
         let [shown, hidden] = [SHOWN, HIDDEN].map(|which| of(&format!("NULL AND {which}")));
         let sql = format!("SELECT id FROM ({shown} UNION ALL {hidden} UNION ALL {}) AS old LIMIT ?2", of("NOT NULL"));
         all(self, &sql, params![before, max], |row| Ok(SessionId(row.get(0)?)))

@@ -318,6 +318,33 @@ async fn a_round_of_several_slices_deletes_all_that_is_old() {
     }
 }
 
+/// Each kind of background work is a change of its own.
+#[tokio::test]
+async fn work_that_fails_stops_no_other_and_is_reported() {
+    let mut kit = Kit::new();
+    secret(&kit).await;
+    kit.store = None;
+    // Two kinds that cannot read what they have noted: one of the deletions, and one of the others.
+    kit.execute("DELETE FROM facts WHERE name IN ('indexes.round', 'retention', 'retention.at')");
+    kit.execute("INSERT INTO facts (name, value) VALUES ('indexes.round', 'x'), ('retention', 'x')");
+    kit.open().unwrap();
+    kit.write::<SessionsPurge>(of("tui-x")).await.unwrap();
+    settle(&kit).await;
+    let failing = kit.stats()["background_failure"].as_str().unwrap().to_owned();
+    for kind in ["merging the indexes: ", "[retention] allows: "] {
+        assert!(failing.contains(kind), "{failing}");
+    }
+    assert_eq!(failing.split("; ").count(), 2, "{failing}");
+    // It is tried again, and no longer reported when it succeeds.
+    kit.set_retention(Retention::default()).await.unwrap();
+    kit.turn_clock(11 * 60_000).await;
+    settle(&kit).await;
+    let failing = kit.stats()["background_failure"].as_str().unwrap().to_owned();
+    assert!(failing.contains("indexes") && !failing.contains("retention"), "{failing}");
+    kit.restart();
+    assert!(!kit.holds(WORD) && !kit.holds(ANSWER));
+}
+
 /// A search looks into each segment of an index, so there must not be many. The merge takes several slices, and ends although others talk.
 #[tokio::test]
 async fn once_a_day_the_indexes_are_merged_while_people_talk() {

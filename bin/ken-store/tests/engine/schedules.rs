@@ -197,6 +197,64 @@ async fn old_runs_are_deleted_with_their_conversations() {
     assert!(kit.page("tui-1", Offset::Start).await.is_ok());
 }
 
+/// The conversation of a run goes by the limit of runs: whether its record is still there or not, and whatever the limit of sessions is. One
+/// that a person has deleted stops nothing.
+#[tokio::test]
+async fn conversations_of_runs_are_deleted_whatever_became_of_their_records() {
+    let mut kit = Kit::new();
+    kit.session("tui-1", "a").await;
+    let end_run = async |kit: &Kit, slug: &str, run: &str| {
+        kit.start_run(slug, run).await.unwrap();
+        kit.until_run_is(slug, run, RunState::Admitted).await;
+        kit.end_turn(Outcome::Completed).await;
+        kit.until_run_is(slug, run, RunState::Ok).await
+    };
+    for slug in ["kept", "deleted", "orphan"] {
+        kit.schedule(slug, settings()).await;
+    }
+    let by_hand = end_run(&kit, "kept", "by-hand").await;
+    let old = [
+        end_run(&kit, "kept", "old").await,
+        end_run(&kit, "deleted", "of-deleted").await,
+        end_run(&kit, "orphan", "without-record").await,
+    ];
+    kit.start_run("kept", "running").await.unwrap();
+    let running = kit.until_run_is("kept", "running", RunState::Admitted).await;
+    kit.write::<SchedulesDelete>(OfSchedule { slug: "deleted".into(), id: None, owner: None }).await.unwrap();
+    kit.store = None;
+    kit.execute("DELETE FROM schedule_runs WHERE id = 'without-record'");
+    kit.open().unwrap();
+    let purge = OwnedSession { scope: None, id: ken_types::id::SessionId(by_hand.session_id.clone()) };
+    kit.write::<SessionsPurge>(purge).await.unwrap();
+    let retention = serde_json::from_str::<Retention>(r#"{"sessions": 7}"#).unwrap();
+    kit.set_retention(retention).await.unwrap();
+    let is_gone = async |kit: &Kit, id: &str| kit.page(id, Offset::Start).await.is_err_and(|e| e.code == Code::Gone);
+    kit.turn_clock(29 * DAY_MS).await;
+    for _ in 0..50 {
+        kit.turn_clock(150).await;
+    }
+    assert!(is_gone(&kit, "tui-1").await, "the limit of sessions is 7 days");
+    for run in &old {
+        assert!(!is_gone(&kit, &run.session_id).await, "{} is 29 days old", run.run_id);
+    }
+    let deleted = OneScheduleRun { slug: "deleted".into(), run_id: "of-deleted".into() };
+    assert_eq!(kit.read::<SchedulesRunGet>(deleted).await.unwrap_err().code, Code::NotFound, "the record is gone");
+    kit.turn_clock(2 * DAY_MS).await;
+    for _ in 0..50 {
+        kit.turn_clock(150).await;
+    }
+    for run in &old {
+        assert!(is_gone(&kit, &run.session_id).await, "{} is 31 days old", run.run_id);
+    }
+    assert!(!is_gone(&kit, &running.session_id).await, "the run is not over");
+    for run in ["by-hand", "old"] {
+        let of = OneScheduleRun { slug: "kept".into(), run_id: run.into() };
+        assert_eq!(kit.read::<SchedulesRunGet>(of).await.unwrap_err().code, Code::NotFound, "the record of {run}");
+    }
+    assert_eq!(kit.count("purges"), 0, "what was deleted is not removed");
+    assert!(kit.stats().get("background_failure").is_none());
+}
+
 #[tokio::test]
 async fn a_schedule_that_is_stored_disabled_never_fires() {
     let kit = Kit::new();

@@ -160,6 +160,11 @@ fn check_store(places: &Places, findings: &mut Findings) {
         let place = if database.exists() { database.display().to_string() } else { "the store".into() };
         findings.error("not-writable", place, why, fix);
     }
+    if let Some(failing) = stats.get("background_failure").and_then(Value::as_str) {
+        let why = format!("background work fails, and what it would remove stays: {failing}");
+        let fix = "see `ken logs store`; ken restart store tries it at once, and ken restore brings back a backup";
+        findings.error("background-failing", "the store", why, fix);
+    }
 }
 
 /// Reports a clock that differs from that of the database server. Nothing depends on it but the times that people read.

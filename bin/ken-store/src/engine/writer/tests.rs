@@ -313,15 +313,21 @@ fn each_kind_of_work_is_done_when_it_is_due_and_not_before() {
 #[test]
 fn background_work_comes_again_after_its_interval_or_after_a_failure() {
     let mut kit = Kit::new();
+    // Each kind of work is a change of its own.
+    let transactions = |kit: &Kit| {
+        let mut calls = kit.calls();
+        calls.retain(|call| !["savepoint", "release"].contains(&&**call));
+        calls
+    };
     kit.writer.background_at = NOW;
     kit.writer.run_background();
-    assert_eq!(kit.calls(), ["begin", "commit"]);
+    assert_eq!(transactions(&kit), ["begin", "commit"]);
     let (next, other) = (kit.writer.background_at, kit.writer.other_work_at);
     assert_eq!((next, other), (NOW + BACKGROUND_INTERVAL_MS, NOW + OTHER_WORK_INTERVAL_MS));
     kit.clock.advance(BACKGROUND_INTERVAL_MS);
     kit.fail_with(Some(Error::unavailable("full")));
     kit.writer.run_background();
-    assert_eq!(kit.calls(), ["begin", "commit", "rollback"]);
+    assert_eq!(transactions(&kit), ["begin", "commit", "rollback"]);
     assert_eq!(kit.writer.retry_at, NOW + BACKGROUND_INTERVAL_MS + RETRY_MS);
     // What is announced comes at its time, and not later than what is planned.
     let now = NOW + BACKGROUND_INTERVAL_MS;
