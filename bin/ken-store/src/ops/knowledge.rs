@@ -9,7 +9,7 @@ use ken_types::ops::store::*;
 use serde_json::json;
 
 use crate::engine::change::{Change, Effect};
-use crate::ops::search::candidates;
+use crate::ops::search::{Admit, MAX_HITS, candidates};
 use crate::ops::{Read, Write, memory};
 use crate::rules::cursor::List;
 use crate::rules::terms::{Query, Weights};
@@ -129,25 +129,27 @@ pub(super) fn search(tables: &dyn Tables, args: &Search) -> Result<Found<Knowled
     let query = Query::of(&args.query);
     let scope_words = scope_words::visible_to(args.scope.as_ref());
     let max = (args.limit, MAX_EXAMINED.max(args.limit));
-    let (hits, weights) = candidates(tables, Index::Knowledge, &query, Some(&scope_words), max)?;
-    if hits.is_empty() && args.vector.is_none() {
-        return Ok(Found { found: Vec::new() });
-    }
-    let memory = memory::of_instance(tables, args.session.as_deref())?;
-    let mut found = Vec::with_capacity(hits.len());
-    // What agents wrote is what they learned in other sessions.
-    let is_used = |entry: &KnowledgeRecord| memory == Memory::On || entry.source != AGENT;
-    for key in hits {
-        if let Some(entry) = tables.knowledge_by_key(key)?.filter(is_used) {
-            let score = score(&query, &weights, &entry);
-            found.push((key, Match { score, entry }));
+    let mut settings = None;
+    // What agents wrote is what they learned in other sessions. It is used where past turns would be, if those of its session may be.
+    let mut admit = |key| {
+        let Some((entry, set)) = tables.knowledge_by_key(key)? else { return Ok(None) };
+        if entry.source != AGENT {
+            return Ok(Some(entry));
         }
-    }
+        let (memory, default) = match settings {
+            Some(settings) => settings,
+            None => *settings.insert(memory::settings(tables, args.session.as_deref())?),
+        };
+        let is_used = memory == Memory::On && set.unwrap_or(default) == Memory::On;
+        Ok(is_used.then_some(entry))
+    };
+    let (hits, weights) = candidates(tables, Index::Knowledge, &query, Some(&scope_words), max, &mut admit)?;
+    let scored = |(key, entry)| (key, Match { score: score(&query, &weights, &entry), entry });
+    let mut found: Vec<(i64, Match<KnowledgeRecord>)> = hits.into_iter().map(scored).collect();
     // The sort is stable: entries with equal scores stay in the order of the index.
     found.sort_by(|(_, a), (_, b)| b.score.total_cmp(&a.score));
     if let Some(vector) = &args.vector {
-        found = fused(tables, found, vector, &scope_words)?;
-        found.retain(|(_, found)| is_used(&found.entry));
+        found = fused(tables, found, vector, &scope_words, &mut admit)?;
     }
     let found = found.into_iter().map(|(_, found)| found);
     let found = found.take(args.limit as usize).collect();
@@ -160,6 +162,7 @@ fn fused(
     by_words: Vec<(i64, Match<KnowledgeRecord>)>,
     query: &QueryVector,
     scope_words: &[String],
+    admit: Admit<'_, KnowledgeRecord>,
 ) -> Result<Vec<(i64, Match<KnowledgeRecord>)>, Error> {
     let mut near: Vec<(f64, i64)> = Vec::new();
     tables.vectors(&query.model, scope_words, MAX_COMPARED, &mut |key, packed| {
@@ -167,19 +170,22 @@ fn fused(
     })?;
     near.retain(|(cosine, _)| *cosine > 0.0);
     near.sort_by(|(a, _), (b, _)| b.total_cmp(a));
-    near.truncate(MAX_EXAMINED as usize);
     let worth_by_words = by_words.into_iter().enumerate();
     let mut found: Vec<_> =
         worth_by_words.map(|(place, (key, found))| (vectors::rank_score(place), key, found)).collect();
-    for (place, (cosine, key)) in near.into_iter().enumerate() {
+    let mut place = 0;
+    for (cosine, key) in near.into_iter().take(MAX_HITS as usize) {
+        if place == MAX_EXAMINED as usize {
+            break;
+        }
         match found.iter_mut().find(|(_, known, _)| *known == key) {
             Some((worth, ..)) => *worth += vectors::rank_score(place),
             None => {
-                if let Some(entry) = tables.knowledge_by_key(key)? {
-                    found.push((vectors::rank_score(place), key, Match { score: cosine, entry }));
-                }
+                let Some(entry) = admit(key)? else { continue };
+                found.push((vectors::rank_score(place), key, Match { score: cosine, entry }));
             }
         }
+        place += 1;
     }
     found.sort_by(|(a, ..), (b, ..)| b.total_cmp(a));
     Ok(found.into_iter().map(|(_, key, found)| (key, found)).collect())
@@ -237,13 +243,15 @@ fn list_found(tables: &dyn Tables, args: &ListKnowledge, q: &str) -> Result<Know
             && same(&args.source, &record.source)
     };
     let query = Query::of_list(q);
-    let (hits, weights) = candidates(tables, Index::Knowledge, &query, None, (MAX_RANKED, MAX_RANKED))?;
+    let max = (MAX_RANKED, MAX_RANKED);
+    let (hits, weights) = candidates(tables, Index::Knowledge, &query, None, max, &mut |_| Ok(Some(())))?;
     let mut found = Vec::new();
-    for (number, hit) in (0..).zip(hits) {
+    for (number, (hit, ())) in (0..).zip(hits) {
         if number < skip || hit > newest || found.len() > args.limit as usize {
             continue;
         }
-        if let Some(mut entry) = tables.knowledge_by_key(hit)?.filter(fits) {
+        let entry = tables.knowledge_by_key(hit)?.map(|(entry, _)| entry);
+        if let Some(mut entry) = entry.filter(fits) {
             entry.score = Some(score(&query, &weights, &entry));
             found.push((number + 1, entry));
         }

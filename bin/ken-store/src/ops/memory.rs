@@ -11,8 +11,6 @@ use crate::tables::{Index, LogRow, PromptRow, Tables};
 
 /// The maximum number of exchanges with some of the words that are examined if few exchanges contain all words.
 const MAX_EXAMINED: u32 = 24;
-/// The maximum number of exchanges that are examined for a session that remembers only its own.
-const MAX_OF_SESSION: u32 = 200;
 /// The maximum number of conversations of an actor that are searched. They are the newest ones, and each makes a search about 0.1 ms
 /// slower.
 const MAX_CONVERSATIONS: usize = 50;
@@ -33,16 +31,14 @@ fn default(tables: &dyn Tables) -> Result<Memory, Error> {
 }
 
 pub(super) fn of_instance(tables: &dyn Tables, instance: Option<&str>) -> Result<Memory, Error> {
-    match of_session(tables, instance)? {
-        Some(memory) => Ok(memory),
-        None => default(tables),
-    }
+    Ok(settings(tables, instance)?.0)
 }
 
-/// Returns what a session is set to. `None` if it is not, or there is no session.
-fn of_session(tables: &dyn Tables, instance: Option<&str>) -> Result<Option<Memory>, Error> {
+/// Returns what a session remembers, and the default, which holds for sessions that are not set to anything.
+pub(super) fn settings(tables: &dyn Tables, instance: Option<&str>) -> Result<(Memory, Memory), Error> {
     let session = instance.map(|instance| tables.session(instance)).transpose()?.flatten();
-    Ok(session.and_then(|session| session.memory))
+    let default = default(tables)?;
+    Ok((session.and_then(|session| session.memory).unwrap_or(default), default))
 }
 
 /// Indexes a settled exchange. One without an actor is not indexed.
@@ -91,25 +87,21 @@ pub(super) fn search(tables: &dyn Tables, args: &Search) -> Result<Found<PastExc
     let mut found = Vec::new();
     let query = Query::of(&args.query);
     let own = args.session.as_deref();
-    let default = default(tables)?;
-    let memory = of_session(tables, own)?.unwrap_or(default);
+    let (memory, default) = settings(tables, own)?;
     if let Some(scope) = args.scope.as_ref().filter(|_| memory != Memory::Off) {
         let scope_words: Vec<String> =
             conversations(tables, scope)?.iter().map(|conversation| scope_word(scope, conversation)).collect();
-        // The exchanges of other sessions are dropped afterwards.
-        let max = match memory {
-            Memory::On => (args.limit, MAX_EXAMINED.max(args.limit)),
-            _ => (MAX_OF_SESSION, MAX_OF_SESSION),
+        let max = (args.limit, MAX_EXAMINED.max(args.limit));
+        let mut admit = |hit| {
+            let is_used = |(entry, set): &(PastExchange, Option<Memory>)| {
+                own == Some(entry.instance.as_str()) || memory == Memory::On && set.unwrap_or(default) == Memory::On
+            };
+            Ok(tables.past_exchange(hit)?.filter(is_used).map(|(entry, _)| entry))
         };
-        let (hits, weights) = candidates(tables, Index::Memory, &query, Some(&scope_words), max)?;
-        for hit in hits {
-            if let Some((entry, set)) = tables.past_exchange(hit)?
-                && (own == Some(entry.instance.as_str())
-                    || memory == Memory::On && set.unwrap_or(default) == Memory::On)
-            {
-                let score = weights.score(&query.matches_in([entry.prompt.as_str(), entry.answer.as_str()]));
-                found.push(Match { score, entry });
-            }
+        let (hits, weights) = candidates(tables, Index::Memory, &query, Some(&scope_words), max, &mut admit)?;
+        for (_, entry) in hits {
+            let score = weights.score(&query.matches_in([entry.prompt.as_str(), entry.answer.as_str()]));
+            found.push(Match { score, entry });
         }
     }
     // The sort is stable: exchanges with equal scores stay in the order from newest to oldest.

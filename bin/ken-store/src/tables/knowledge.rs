@@ -1,12 +1,12 @@
 //! Knowledge entries, the jobs over them, and the full-text indexes of knowledge and memory.
 
 use ken_types::fence::Outside;
-use ken_types::ops::store::{Job, KnowledgeRecord, PutKnowledge};
+use ken_types::ops::store::{Job, KnowledgeRecord, Memory, PutKnowledge};
 use ken_types::{Error, Timestamp};
 use serde_json::{Map, Value};
 use std::path::Path;
 
-use super::columns::{outside, stored, to_json, turn_of};
+use super::columns::{optional_word, outside, stored, to_json, turn_of};
 use super::sql::{Row, Sql, all, first, params, unique};
 use crate::rules::stream_names;
 
@@ -90,8 +90,11 @@ pub trait Knowledge: Sql {
         first(self, &format!("{RECORD} WHERE id = ?1"), params![id], knowledge)
     }
 
-    fn knowledge_by_key(&self, key: i64) -> Result<Option<KnowledgeRecord>, Error> {
-        first(self, &format!("{RECORD} WHERE entry = ?1"), params![key], knowledge)
+    /// Returns an entry, and what the session in which an agent wrote it remembers, if that was set for it.
+    fn knowledge_by_key(&self, key: i64) -> Result<Option<(KnowledgeRecord, Option<Memory>)>, Error> {
+        first(self, &format!("{RECORD} WHERE entry = ?1"), params![key], |row| {
+            Ok((knowledge(row)?, optional_word(row, "sessions.memory", Memory::named)?))
+        })
     }
 
     /// Deletes an entry and returns its key.
@@ -341,6 +344,7 @@ fn job(row: &dyn Row) -> Result<Job, Error> {
 /// Selects entries together with their documents and with the streams of the sessions in which agents wrote them.
 /// Those of a session that is being deleted are left out.
 const RECORD: &str =
-    "SELECT * FROM (SELECT *, (SELECT name FROM streams WHERE streams.stream = knowledge.stream) AS stream_name
+    "SELECT * FROM (SELECT *, (SELECT name FROM streams WHERE streams.stream = knowledge.stream) AS stream_name,
+                      (SELECT memory FROM sessions WHERE sessions.stream = knowledge.stream) AS memory
                     FROM knowledge WHERE stream IS NULL OR stream NOT IN (SELECT stream FROM purges)) AS k
      LEFT JOIN documents USING (document)";

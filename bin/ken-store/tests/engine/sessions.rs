@@ -497,12 +497,48 @@ async fn a_session_remembers_what_its_memory_allows() {
     kit.set_memory(Memory::Session).await.unwrap();
     kit.restart();
     assert_eq!(remembered(&kit, "tui-1").await, all(&["tui-1"], &["By a person"]));
-    assert_eq!(remembered(&kit, "tui-2").await, all(&["tui-2"], &both));
+    assert_eq!(remembered(&kit, "tui-2").await, all(&["tui-2"], &["By a person"]));
     let id = SessionId("tui-1".into());
     let update = UpdateSession { scope: None, id, display_name: None, memory: Some(Memory::On), model: None };
     let record = kit.write::<SessionsUpdate>(update).await.unwrap();
     assert_eq!(record.memory, Some(Memory::On));
     assert_eq!(remembered(&kit, "tui-2").await, all(&["tui-1", "tui-2"], &both));
+    // What an agent wrote before its session was closed to others is not given to them either.
+    let id = SessionId("tui-1".into());
+    let update = UpdateSession { scope: None, id, display_name: None, memory: Some(Memory::Session), model: None };
+    kit.write::<SessionsUpdate>(update).await.unwrap();
+    assert_eq!(remembered(&kit, "tui-2").await, all(&["tui-2"], &["By a person"]));
+}
+
+/// Turns and entries that may not be found take no places, however many there are and however well they match.
+#[tokio::test]
+async fn what_is_not_given_to_others_hides_nothing() {
+    let kit = Kit::new();
+    let say = async |id: &str, memory: Option<Memory>, text: &str| {
+        let fresh = FreshSession { memory, ..fresh(id) };
+        kit.write::<SessionsCreate>(CreateSession { scope: scope("a"), fresh }).await.unwrap();
+        kit.talk(id, &format!("of-{id}"), text, "The old harbour.").await;
+    };
+    say("tui-live", Some(Memory::On), "Which harbour?").await;
+    learn(&kit, "By a person", "api", None).await.unwrap();
+    learn(&kit, "By an agent", "agent", Some("of-tui-live")).await.unwrap();
+    for number in 0..40 {
+        let [archived, closed] = ["archived", "closed"].map(|name| format!("tui-{name}-{number}"));
+        say(&archived, None, "Which harbour? The old harbour?").await;
+        kit.write::<SessionsArchive>(OwnedSession { scope: None, id: SessionId(archived) }).await.unwrap();
+        say(&closed, None, "Which harbour? The old harbour?").await;
+        learn(&kit, &format!("Old harbour {number}"), "agent", Some(&format!("of-{closed}"))).await.unwrap();
+        let id = SessionId(closed);
+        let update = UpdateSession { scope: None, id, display_name: None, memory: Some(Memory::Session), model: None };
+        kit.write::<SessionsUpdate>(update).await.unwrap();
+    }
+    let (sessions, known) = remembered(&kit, "tui-live").await;
+    assert_eq!(
+        (sessions, known),
+        (vec!["tui-live".to_owned()], vec!["By a person".to_owned(), "By an agent".to_owned()])
+    );
+    let (sessions, known) = remembered(&kit, "tui-closed-0").await;
+    assert_eq!((sessions, known), (vec!["tui-closed-0".to_owned()], vec!["By a person".to_owned()]));
 }
 
 fn fork(before: &str, id: &str) -> ForkSession {
