@@ -53,7 +53,8 @@ pub struct KnowledgeTexts {
 
 pub trait Knowledge: Sql {
     /// Inserts an entry. If there is one with this id, updates its tags and its time. Returns the key of the entry. `stream` is that of the
-    /// session in which an agent writes it.
+    /// session in which an agent writes it. What several agents write belongs to the session of the last one, so that it does not go with an
+    /// earlier session; what a person has written belongs to none.
     fn put_knowledge(
         &self,
         id: &str,
@@ -66,7 +67,12 @@ pub trait Knowledge: Sql {
         let sql = "INSERT INTO knowledge (id, title, content, source, actor, conversation, tags, created_by, created_at, updated_at,
                      document, line, outside, stream)
                    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?9, ?10, ?11, ?12, ?13)
-                   ON CONFLICT (id) DO UPDATE SET tags = excluded.tags, updated_at = CASE WHEN knowledge.updated_at < excluded.updated_at THEN excluded.updated_at ELSE knowledge.updated_at END
+                   ON CONFLICT (id) DO UPDATE SET tags = excluded.tags,
+                     updated_at = CASE WHEN knowledge.updated_at < excluded.updated_at THEN excluded.updated_at ELSE knowledge.updated_at END,
+                     source = CASE WHEN knowledge.stream IS NULL THEN knowledge.source ELSE excluded.source END,
+                     created_by = CASE WHEN knowledge.stream IS NULL THEN knowledge.created_by ELSE excluded.created_by END,
+                     outside = CASE WHEN knowledge.stream IS NULL THEN knowledge.outside ELSE excluded.outside END,
+                     stream = CASE WHEN knowledge.stream IS NULL THEN NULL ELSE excluded.stream END
                    RETURNING entry";
         let values = params![
             id,

@@ -345,6 +345,44 @@ async fn work_that_fails_stops_no_other_and_is_reported() {
     assert!(!kit.holds(WORD) && !kit.holds(ANSWER));
 }
 
+/// What the agent wrote in several sessions stays until the last of them is deleted, and what a person wrote too stays for ever.
+#[tokio::test]
+async fn knowledge_that_was_written_twice_goes_with_the_last_session_that_wrote_it() {
+    let kit = Kit::new();
+    for id in ["tui-1", "tui-2"] {
+        kit.session(id, "a").await;
+        kit.talk(id, &format!("of-{id}"), "hello", "hello").await;
+    }
+    put(&kit, "Depot", "opens at nine", Some("of-tui-1")).await;
+    put(&kit, "Depot", "opens at nine", Some("of-tui-2")).await;
+    for title in ["First", "Second"] {
+        put(&kit, title, "by a person too", Some("of-tui-1")).await;
+    }
+    let by_person = |title: &str| PutKnowledge { actor_id: Some("a".into()), ..entry(title, "by a person too") };
+    kit.write::<KnowledgePut>(by_person("First")).await.unwrap();
+    let third = kit.write::<KnowledgePut>(by_person("Third")).await.unwrap();
+    put(&kit, "Third", "by a person too", Some("of-tui-1")).await;
+    let after = async |id: &str| {
+        kit.write::<SessionsPurge>(of(id)).await.unwrap();
+        let list =
+            ListKnowledge { q: None, limit: 50, after: None, actor_id: None, conversation_id: None, source: None };
+        let page = kit.read::<KnowledgeList>(list.clone()).await.unwrap();
+        settle(&kit).await;
+        assert_eq!(kit.read::<KnowledgeList>(list).await.unwrap().records, page.records, "it is gone at once");
+        page.records
+    };
+    let titles = |records: &[KnowledgeRecord]| records.iter().map(|entry| entry.title.clone()).collect::<Vec<_>>();
+    let left = after("tui-1").await;
+    assert_eq!(titles(&left), ["Third", "First", "Depot"]);
+    assert_eq!(
+        (left[0].id.as_str(), left[0].source.as_str(), left[0].session_id.as_deref()),
+        (third.id.as_str(), "api", None)
+    );
+    assert_eq!((left[1].source.as_str(), left[1].session_id.as_deref()), ("api", None));
+    assert_eq!(left[2].session_id.as_deref(), Some("tui-2"));
+    assert_eq!(titles(&after("tui-2").await), ["Third", "First"]);
+}
+
 /// A search looks into each segment of an index, so there must not be many. The merge takes several slices, and ends although others talk.
 #[tokio::test]
 async fn once_a_day_the_indexes_are_merged_while_people_talk() {
