@@ -263,17 +263,19 @@ fn refuse(tables: &dyn Tables, scope: i64, event: &InboundEvent, error: Error) -
     Ok(accepted)
 }
 
+/// Stores an event. Of a refused one, only the answer is stored: it belongs to no session, so its text would stay when one is deleted.
 fn insert_event(tables: &dyn Tables, scope: i64, event: &InboundEvent, answer: &Accepted) -> Result<(), Error> {
-    tables.insert_event(&NewEvent {
-        id: event.id.as_str(),
-        scope: Some(scope),
-        kind: &event.kind,
-        text: &event.text,
-        received_at: event.received_at,
-        context: event.context.as_ref(),
-        raw: event.raw.as_deref(),
-        images: if answer.refused.is_some() { &[] } else { &event.images },
-        answer: &record::write(answer)?,
+    let (id, scope, at, answer_text) = (event.id.as_str(), Some(scope), event.received_at, record::write(answer)?);
+    let bare = NewEvent { answer: &answer_text, ..NewEvent::internal(id, scope, &event.kind, "", at) };
+    tables.insert_event(&match answer.refused {
+        Some(_) => bare,
+        None => NewEvent {
+            text: &event.text,
+            context: event.context.as_ref(),
+            raw: event.raw.as_deref(),
+            images: &event.images,
+            ..bare
+        },
     })
 }
 

@@ -345,6 +345,27 @@ async fn work_that_fails_stops_no_other_and_is_reported() {
     assert!(!kit.holds(WORD) && !kit.holds(ANSWER));
 }
 
+/// A refusal is stored as the answer, but nothing of what was refused, because it belongs to no session.
+#[tokio::test]
+async fn the_text_of_a_refused_message_is_not_stored() {
+    let mut kit = Kit::new();
+    kit.session("tui-x", "a").await;
+    kit.prompt_with("tui-x", "x1", "first", Policy::Queue).await;
+    let action = Action::Prompt { submission_id: sub("x2"), policy: Policy::Reject };
+    let mut refused = kit.accept_of("a", WORD, Target::Selector("tui-x".into()), action);
+    refused.event.raw = Some(format!("raw {WORD}"));
+    refused.event.context = Some(serde_json::json!({"quoted": {"text": WORD}}));
+    let answer = kit.write::<ChatAccept>(refused.clone()).await.unwrap();
+    assert!(answer.refused.is_some());
+    assert_eq!(
+        kit.write::<ChatAccept>(refused).await.unwrap().refused,
+        answer.refused,
+        "a repeat gets the same answer"
+    );
+    kit.restart();
+    assert!(!kit.holds(WORD));
+}
+
 /// What the agent wrote in several sessions stays until the last of them is deleted, and what a person wrote too stays for ever.
 #[tokio::test]
 async fn knowledge_that_was_written_twice_goes_with_the_last_session_that_wrote_it() {
