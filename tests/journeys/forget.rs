@@ -362,3 +362,33 @@ fn background_work_that_fails_is_reported_and_stops_no_deletion() {
     let found = doctor(&system, "background-failing").unwrap();
     assert!(found["why"].as_str().unwrap().contains("merging the indexes"), "{found}");
 }
+
+/// Deleting that is not done by `ken sessions rm` leaves what other files hold. The doctor says so, and how it is removed; also of a run of a
+/// schedule.
+#[test]
+fn the_doctor_names_what_files_hold_of_deleted_sessions() {
+    let (_provider, system) = started();
+    runs(&system, &format!("ken chat 'What is {ASKED}?'"));
+    runs(&system, "ken eval add last --name talk");
+    let id = session(&system);
+    runs(&system, &format!("ken schedule add daily --cron '0 9 * * *' 'What is {ASKED}?'"));
+    runs(&system, "ken schedule run daily --wait");
+    runs(&system, "ken eval add last --name run");
+    let run: Value = serde_json::from_str(&runs(&system, "cat evals/run.json")).unwrap();
+    let run = run.pointer("/record/claim/instance").unwrap().as_str().unwrap().to_owned();
+    assert!(run.starts_with("schedule:"), "{run}");
+    assert_eq!(doctor(&system, "files-of-deleted"), None);
+    for id in [&id, &run] {
+        system.delete(&format!("/api/chat/sessions/{id}?purge=true")).expect(200);
+    }
+    runs(&system, "ken schedule rm daily");
+    let found = doctor(&system, "files-of-deleted").unwrap();
+    let fix = found["fix"].as_str().unwrap();
+    assert!(
+        fix.contains(&id) && fix.contains(&run) && found["why"].as_str().unwrap().contains("2 sessions"),
+        "{found}"
+    );
+    runs(&system, fix);
+    assert_eq!(doctor(&system, "files-of-deleted"), None);
+    assert_eq!(runs(&system, "ls evals"), "");
+}

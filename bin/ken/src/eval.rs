@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io::ErrorKind;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
@@ -157,14 +157,21 @@ fn remove(places: &Places, named: &Named) -> Result<(), Error> {
 /// Removes the cases that were made of turns of a session.
 pub(crate) fn remove_session(places: &Places, session: &str) -> Result<(), Error> {
     for (_, file) in cases(places) {
-        // A file that is not a case is not one of this session.
-        let is_of_session = read(&file)
-            .is_ok_and(|case| case.pointer("/record/claim/instance").and_then(Value::as_str) == Some(session));
-        if is_of_session {
+        if session_of(&file).as_deref() == Some(session) {
             fs::remove_file(&file).map_err(|error| Error::unavailable(format!("{}: {error}", file.display())))?;
         }
     }
     Ok(())
+}
+
+/// Returns the sessions of whose turns there are cases, one for each case.
+pub(crate) fn sessions(places: &Places) -> Vec<String> {
+    cases(places).iter().filter_map(|(_, file)| session_of(file)).collect()
+}
+
+/// Returns the session of a case. A file that is not a case has none.
+fn session_of(file: &Path) -> Option<String> {
+    read(file).ok()?.pointer("/record/claim/instance").and_then(Value::as_str).map(str::to_owned)
 }
 
 fn unknown(name: &str) -> Error {

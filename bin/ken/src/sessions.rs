@@ -1,5 +1,6 @@
 //! `ken sessions`: lists, names, exports and deletes sessions.
 
+use std::collections::BTreeSet;
 use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
@@ -17,7 +18,7 @@ use crate::progress::during;
 use crate::{eval, gateway, typed, undo};
 
 /// The beginnings of the ids of sessions.
-const ORIGINS: [&str; 3] = ["tui-", "web-", "connector-"];
+const ORIGINS: [&str; 4] = ["tui-", "web-", "connector-", "schedule:"];
 
 #[derive(Debug, Args)]
 #[command(args_conflicts_with_subcommands = true)]
@@ -182,6 +183,12 @@ fn remove_files(places: &Places, session: &str) -> Result<(), Error> {
         .map_err(|error| Error::unavailable(format!("the history of the terminal client: {error}")))?;
     eval::remove_session(places, session)?;
     undo::remove_session(places, session)
+}
+
+/// Returns the sessions of which a file outside the database holds something.
+pub(crate) fn in_files(places: &Places) -> BTreeSet<String> {
+    let history = History::below(&places.state).sessions();
+    history.into_iter().chain(eval::sessions(places)).chain(undo::sessions(places)).collect()
 }
 
 /// A session that a person names. The title is empty if the session has been deleted.

@@ -1,6 +1,7 @@
 //! `ken undo` and `ken diff`: undo or show what a run changed in the workspace. Both run ken-coder(1) and print its
 //! output.
 
+use std::fs::{self, DirEntry};
 use std::process::{Command, ExitCode};
 
 use clap::Args;
@@ -56,6 +57,18 @@ pub(crate) fn remove_session(places: &Places, session: &str) -> Result<(), Error
         return Ok(());
     }
     printed(&mut coder(places, &["prune", "--session", session])?, Code::Unavailable).map(drop)
+}
+
+/// Returns the sessions whose changes can be undone, one for each run.
+pub(crate) fn sessions(places: &Places) -> Vec<String> {
+    // journal/RUN/CALL.json: all calls of a run are of one session.
+    let of_run = |run: DirEntry| {
+        let call = fs::read_dir(run.path()).ok()?.flatten().next()?;
+        let record: Value = serde_json::from_slice(&fs::read(call.path()).ok()?).ok()?;
+        record.get("session").and_then(Value::as_str).map(str::to_owned)
+    };
+    let runs = fs::read_dir(places.state.join("coder/journal")).into_iter().flatten().flatten();
+    runs.filter_map(of_run).collect()
 }
 
 /// Returns what a run changed, in the form of `ken-coder diff --format compact`.

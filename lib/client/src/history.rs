@@ -83,6 +83,15 @@ impl History {
         if lines.len() < count { self.write(&lines) } else { Ok(()) }
     }
 
+    /// Returns the sessions of the prompts, one for each; none if the file cannot be read.
+    pub fn sessions(&self) -> Vec<String> {
+        let session = |line| match line {
+            Line::Prompt { session, .. } => Some(session),
+            Line::Text(_) => None,
+        };
+        self.lines().unwrap_or_default().into_iter().filter_map(session).collect()
+    }
+
     fn lines(&self) -> io::Result<Vec<Line>> {
         let lines = BufReader::new(File::open(self.path())?).lines().map_while(Result::ok);
         Ok(lines.filter_map(|line| serde_json::from_str(&line).ok()).collect())
@@ -121,6 +130,7 @@ mod tests {
         let mut file = OpenOptions::new().append(true).open(history.path()).unwrap();
         file.write_all(b"\"an old line\"\nnot JSON\n").unwrap();
         assert_eq!(history.prompts(), ["a\nb", "c", "an old line"]);
+        assert_eq!(history.sessions(), ["tui-1", "tui-2"]);
         history.forget("tui-1").unwrap();
         assert_eq!(history.prompts(), ["c", "an old line"]);
         for number in 0..=MAX_LINES {

@@ -6,17 +6,18 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
-use ken_types::Timestamp;
 use ken_types::config::{Days, Retention};
 use ken_types::ops::Nothing;
 use ken_types::ops::hosts::{Hosts, HostsList, HostsServer, ServerHealth};
 use ken_types::ops::service::ServiceStats;
+use ken_types::ops::store::{BySession, SessionsScope};
 use ken_types::places::Places;
+use ken_types::{Code, Timestamp};
 use serde_json::Value;
 
 use super::{Findings, ask, bytes_of, call_within};
-use crate::backup;
 use crate::output::format_count;
+use crate::{backup, client, sessions};
 
 /// How long a call to the store may take. There are three.
 const CALL_TIMEOUT: Duration = Duration::from_secs(2);
@@ -29,6 +30,9 @@ const MAX_CLOCK_MS: i64 = 2_000;
 /// The size in bytes above which the write-ahead log is reported. Checkpoints keep it near 64 MiB, unless somebody reads all the time.
 const WAL_BYTES: u64 = 128 * 1024 * 1024;
 
+/// The maximum number of sessions that a remedy names.
+const MAX_NAMED: usize = 20;
+
 /// How long after the last write the log is certainly truncated if nobody else reads the database. The store tries it every second.
 const IDLE: Duration = Duration::from_secs(10);
 
@@ -37,6 +41,7 @@ pub(super) fn check(places: &Places, is_up: bool, findings: &mut Findings) {
     if is_up {
         check_store(places, findings);
         check_server_clock(places, findings);
+        check_files_of_deleted(places, findings);
         if let Some(Some(health)) = call_within::<HostsServer>(places, "store", &Nothing {}, CALL_TIMEOUT) {
             check_server(&health, findings);
         }
@@ -164,6 +169,26 @@ fn check_store(places: &Places, findings: &mut Findings) {
         let why = format!("background work fails, and what it would remove stays: {failing}");
         let fix = "see `ken logs store`; ken restart store tries it at once, and ken restore brings back a backup";
         findings.error("background-failing", "the store", why, fix);
+    }
+}
+
+/// Reports sessions that were deleted for good elsewhere than by `ken sessions rm`, of which files outside the database still hold something.
+fn check_files_of_deleted(places: &Places, findings: &mut Findings) {
+    let named = sessions::in_files(places);
+    let Some(mut store) = (!named.is_empty()).then(|| client::connect(places, "store").ok()).flatten() else { return };
+    let mut is_gone = |id: &String| {
+        let session = BySession { session_id: id.clone() };
+        let scope = client::call_on::<SessionsScope>(&mut store, "store", &session, Some(CALL_TIMEOUT));
+        scope.is_err_and(|error| error.code == Code::Gone)
+    };
+    let gone: Vec<String> = named.into_iter().filter(|id| is_gone(id)).collect();
+    if !gone.is_empty() {
+        let files = format_count(gone.len() as u64, "session that was", "sessions that were");
+        let why =
+            format!("cases of eval, the journal of undo or the history of ken-tui hold something of {files} deleted");
+        // A command has to fit into a line. What is left is reported by the next check.
+        let first = gone.get(..MAX_NAMED).unwrap_or(&gone).join(" ");
+        findings.warning("files-of-deleted", places.state.display(), why, format!("ken sessions rm --yes {first}"));
     }
 }
 
