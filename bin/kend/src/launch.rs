@@ -43,6 +43,9 @@ pub(crate) const SECTIONS: [(&str, FormatSection); 14] = [
     ("workspace.root", |config| config.workspace.root.clone()),
 ];
 
+/// The variable with the file of the certificates that a part trusts.
+const CERTIFICATES: &str = "SSL_CERT_FILE";
+
 /// The variables that every part gets from kend's own environment, besides `LC_*`.
 const PASSED_VARIABLES: [&str; 6] = ["PATH", "HOME", "LANG", "TZ", "RUST_LOG", "KEN_LOG"];
 
@@ -77,7 +80,7 @@ impl Launch {
         if !secrets.is_empty() {
             env.insert("KEN_SECRETS_FD".into(), secrets_fd(part).to_string().into());
         }
-        let walls = walls(part, &path, places).map(|walls| with_database(walls, name, loaded));
+        let walls = walls(part, &path, places).map(|walls| with_database(walls, name, loaded, &env));
         let walls = walls.map(|walls| with_files_of_variables(walls, &env));
         // A part that is told to restrict itself does not start if it cannot.
         let restricted = walls.as_ref().filter(|_| has_filters());
@@ -156,13 +159,17 @@ fn walls(part: &Part, program: &Path, places: &Places) -> Option<Files> {
     Some(Files { calls: *calls, program: program.to_owned(), read, write, run, own })
 }
 
+fn value<'a>(env: &'a Variables, name: &str) -> Option<&'a str> {
+    env.get(OsStr::new(name))?.to_str().filter(|value| !value.is_empty())
+}
+
 /// A variable can name a file of a part that runs other programs: a certificate, a script, or the models of ken-textgen(1).
 fn with_files_of_variables(mut walls: Files, env: &Variables) -> Files {
     if !walls.calls.runs_named() {
         return walls;
     }
-    let value = |name: &str| env.get(OsStr::new(name))?.to_str().filter(|value| !value.is_empty());
-    walls.read.extend(["SSL_CERT_FILE", "KEN_SCRIPT"].into_iter().filter_map(value).map(PathBuf::from));
+    let value = |name: &str| value(env, name);
+    walls.read.extend([CERTIFICATES, "KEN_SCRIPT"].into_iter().filter_map(value).map(PathBuf::from));
     let entries = value("MVLM_MODEL_DIRS").unwrap_or_default().split(',');
     let folders = entries.filter_map(|entry| Some(PathBuf::from(entry.split_once([':', '='])?.1.trim())));
     // As with those of the configuration.
@@ -182,13 +189,16 @@ fn linked(folder: &Path) -> Vec<PathBuf> {
     files
 }
 
-/// The store may use the network exactly if its database is on another machine.
-fn with_database(mut walls: Files, part_name: &str, loaded: &Loaded) -> Files {
+/// The store may use the network exactly if its database is on another machine. The certificates may be read for every URL, because
+/// which options of one lead to another machine is left to the library that connects.
+fn with_database(mut walls: Files, part_name: &str, loaded: &Loaded, env: &Variables) -> Files {
     let secret = loaded.secrets.get(STORE_URL).cloned().or_else(|| std::env::var(STORE_URL).ok());
     let url = secret.filter(|url| !url.is_empty()).unwrap_or_else(|| loaded.config.store.url.clone());
-    if part_name == "store" && walls.calls == Calls::Local && is_over_network(&url) {
-        walls.calls = Calls::Network;
-        walls.read.extend(std::env::var_os("SSL_CERT_FILE").map(PathBuf::from));
+    if part_name == "store" && walls.calls == Calls::Local && !url.is_empty() {
+        walls.read.extend(value(env, CERTIFICATES).map(PathBuf::from));
+        if is_over_network(&url) {
+            walls.calls = Calls::Network;
+        }
     }
     walls
 }
@@ -443,21 +453,28 @@ mod tests {
     /// Only the store reaches the network, only if its database is there, and only if it has walls of its own class.
     #[test]
     fn the_store_reaches_a_database_on_another_machine() {
-        let url = "postgres://db.example.org/ken";
+        let (url, socket) = ("postgres://db.example.org/ken", "postgres://ken@%2Frun%2Fpostgresql/ken");
+        let env = Variables::from([(OsString::from(CERTIFICATES), OsString::from("/own.pem"))]);
         for name in ["store", "agent"] {
             for calls in [Calls::Local, Calls::Network] {
-                for (in_config, secret, is_far) in
-                    [("", None, false), (url, None, true), ("", Some(url), true), (url, Some(""), true)]
-                {
+                for (in_config, secret, is_far) in [
+                    ("", None, false),
+                    (socket, None, false),
+                    (url, None, true),
+                    ("", Some(url), true),
+                    (url, Some(""), true),
+                ] {
                     let mut loaded = loaded();
                     loaded.config.store.url = in_config.to_owned();
                     loaded.secrets.extend(secret.map(|url| (STORE_URL.to_owned(), url.to_owned())));
                     let empty = || Vec::new();
                     let (read, write, run, own) = (empty(), empty(), empty(), empty());
                     let own = Files { calls, program: "/bin/x".into(), read, write, run, own };
-                    let found = with_database(own, name, &loaded).calls;
+                    let found = with_database(own, name, &loaded, &env);
                     let expected = if name == "store" && is_far { Calls::Network } else { calls };
-                    assert_eq!(found, expected, "{name} {calls:?} {in_config} {secret:?}");
+                    assert_eq!(found.calls, expected, "{name} {calls:?} {in_config} {secret:?}");
+                    let is_read = name == "store" && calls == Calls::Local && (is_far || !in_config.is_empty());
+                    assert_eq!(found.read, vec![PathBuf::from("/own.pem"); usize::from(is_read)]);
                 }
             }
         }

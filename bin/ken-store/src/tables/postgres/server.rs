@@ -9,7 +9,7 @@ use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 use rustls::{ClientConfig, RootCertStore};
 use tokio_postgres::Config;
-use tokio_postgres::config::Host;
+use tokio_postgres::config::{Host, SslMode};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
 use super::timeline::Newest;
@@ -47,7 +47,8 @@ impl Server {
             wrong(format!("the URL of the store cannot be read: {cause}"))
         })?;
         let (name, hosts) = (name(&config).into(), host_by_host(url, &config).into());
-        Ok(Server { config, hosts, require_sync: false, tls: tls()?, newest: Arc::default(), name })
+        let tls = tls(&config)?;
+        Ok(Server { config, hosts, require_sync: false, tls, newest: Arc::default(), name })
     }
 
     /// Returns a text of the server with `[redacted]` in place of the password. Shorter ones than four bytes are left, because they are in
@@ -100,12 +101,17 @@ fn name(config: &Config) -> String {
     format!("postgres://{user}@{}/{database}", hosts.join(","))
 }
 
-/// The server's certificate is always checked. Its name has to be in it.
-fn tls() -> Result<MakeRustlsConnect, Error> {
+/// The server's certificate is always checked. Its name has to be in it. Where no connection is encrypted, the authorities are not read: a
+/// file that is not there is no reason not to work then.
+fn tls(config: &Config) -> Result<MakeRustlsConnect, Error> {
+    let is_tcp =
+        config.get_hosts().iter().any(|host| matches!(host, Host::Tcp(_))) || !config.get_hostaddrs().is_empty();
+    let is_encrypted = is_tcp && config.get_ssl_mode() != SslMode::Disable;
+    let roots = if is_encrypted { roots()? } else { RootCertStore::empty() };
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let versions = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
     let builder = versions.map_err(|error| Error::internal(format!("TLS cannot be set up: {error}")))?;
-    Ok(MakeRustlsConnect::new(builder.with_root_certificates(roots()?).with_no_client_auth()))
+    Ok(MakeRustlsConnect::new(builder.with_root_certificates(roots).with_no_client_auth()))
 }
 
 /// Returns the certificates in the file that `SSL_CERT_FILE` names, or Mozilla's if the variable is unset or empty.
