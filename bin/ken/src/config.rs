@@ -194,7 +194,7 @@ fn masked(value: Value) -> Value {
     match value {
         Value::String(text) => Value::String(match text.split_once('=') {
             Some((name, value)) if is_secret(name) && !value.is_empty() => format!("{name}={MASK}"),
-            _ => text,
+            _ => without_password(&text).unwrap_or(text),
         }),
         Value::Array(values) => Value::Array(values.into_iter().map(masked).collect()),
         Value::Table(table) => {
@@ -206,6 +206,16 @@ fn masked(value: Value) -> Value {
         }
         other => other,
     }
+}
+
+/// Masks the password in a URL. kend refuses one, but the person looks here for it. It can contain an @ or a /.
+fn without_password(url: &str) -> Option<String> {
+    let (scheme, rest) = url.split_once("://")?;
+    let (user, host) = rest.split_once('?').map_or(rest, |(place, _)| place).rsplit_once('@')?;
+    let (user, password) = user.split_once(':')?;
+    let is_port = password.split_once('/').is_some_and(|(port, _)| port.bytes().all(|byte| byte.is_ascii_digit()));
+    let options = rest.get(user.len() + password.len() + host.len() + 2..).unwrap_or_default();
+    (!is_port).then(|| format!("{scheme}://{user}:{MASK}@{host}{options}"))
 }
 
 /// Masks the headers of a provider, which can hold keys, apart from the names of secrets.
@@ -270,6 +280,14 @@ mod tests {
         assert_eq!(settings["part.store"]["nofile"].from, "default");
         let env = masked(settings["part.store"]["env"].value.clone());
         assert_eq!(env.to_string(), "[\"X_TOKEN=***\", \"Y=1\"]");
+        for (url, shown) in [
+            ("postgres://ken:a@b/c@db:1/ken?x=y", "postgres://ken:***@db:1/ken?x=y"),
+            ("http://u:pw@127.0.0.1:4318", "http://u:***@127.0.0.1:4318"),
+            ("https://host:8443/@scope/server", "https://host:8443/@scope/server"),
+            ("postgres://ken@db/ken", "postgres://ken@db/ken"),
+        ] {
+            assert_eq!(masked(Value::String(url.into())), Value::String(shown.into()));
+        }
         let config = effective_config(&path).unwrap();
         assert_eq!((config.gateway.port, config.part["store"].nofile), (4000, 4096));
         assert!(settings["part.store"].contains_key("walls"));
