@@ -386,3 +386,30 @@ async fn a_store_that_stands_still_in_a_transaction_holds_up_the_others_for_some
     assert!(begun.elapsed() > Duration::from_secs(3), "{:?}", begun.elapsed());
     _ = stands.await;
 }
+
+/// A newer ken may have changed the tables meanwhile.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_host_that_was_silent_looks_at_the_schema_before_it_works_again() {
+    let mut kit = Kit::new();
+    kit.store = None;
+    kit.store = Some(open(&url(&kit, true), kit.dir.path(), true));
+    kit.session("tui-1", "a").await;
+    let active = "SELECT count(*) FROM ken.hosts WHERE active = 1";
+    let version = kit.query("SELECT version FROM ken.schema_version");
+    kit.query("UPDATE ken.schema_version SET version = 99; UPDATE ken.hosts SET active = 0");
+    let failure = || kit.store.as_ref().unwrap().failure().unwrap_or_default();
+    ken_tests::until("it refuses the newer schema", || failure().contains("has version 99"));
+    assert_eq!(kit.query(active), "0");
+    kit.query(&format!("UPDATE ken.schema_version SET version = {version}"));
+    ken_tests::until("it works again", || failure().is_empty() && kit.query(active) == "1");
+    kit.session("tui-2", "a").await;
+
+    // Who migrates the schema ends the activity of those who were silent. The last step can be applied twice.
+    kit.store = None;
+    kit.query(
+        "UPDATE ken.hosts SET renewed_at = renewed_at - 20000; UPDATE ken.schema_version SET version = version - 1",
+    );
+    let state = tempfile::tempdir().unwrap();
+    let _second = open(&url(&kit, true), state.path(), true);
+    assert_eq!((kit.query(active), kit.query("SELECT version FROM ken.schema_version")), ("1".to_owned(), version));
+}

@@ -195,7 +195,7 @@ impl PostgresWriter {
     fn begin_fenced(&mut self) -> Result<Begun, Error> {
         let session = self.database.session.get_mut();
         let is_new = session.connect()?;
-        if is_new {
+        if is_new || !self.host.is_active() {
             schema::prepare(session, &self.host.id)?;
         }
         // Kept until a transaction has begun: who has not been told of it would go on with what was true before.

@@ -18,7 +18,8 @@ const STEPS: &[&str] =
 const LOCK: &str = "SELECT pg_advisory_xact_lock(1262833201)";
 
 /// Checks whether the server can be used, and creates or migrates the schema. Called for each new connection, because another server may
-/// answer then. `host` is the id of this host.
+/// answer then, and before this host begins to work again, because a newer ken may have migrated the schema meanwhile. `host` is the id of
+/// this host.
 pub(super) fn prepare(session: &mut Session, host: &str) -> Result<(), Error> {
     let checked = check(session);
     let done = checked.and_then(|has_schema| {
@@ -143,6 +144,8 @@ fn apply(session: &mut Session, host: &str) -> Result<usize, Error> {
         session.batch(step)?;
     }
     session.batch(&format!("UPDATE ken.schema_version SET version = {}", STEPS.len()))?;
+    // A host that has been silent may come back. It works no more then, and finds the new version before it does again.
+    session.execute("UPDATE ken.hosts SET active = 0, leads = 0 WHERE host <> $1", params![host])?;
     Ok(STEPS.len())
 }
 
