@@ -25,6 +25,8 @@ struct Migrate {
     to_sqlite: Option<PathBuf>,
 }
 
+/// The end of the name of the file that records a database's last change.
+const ACKNOWLEDGED: &str = ".acknowledged";
 /// The name that `ken.db` has after its data was copied.
 const MOVED: &str = "ken.db.migrated";
 
@@ -66,7 +68,7 @@ fn to_postgres(folder: &Path, url: &str) -> Result<String, Error> {
     let (file, moved) = (folder.join("ken.db"), folder.join(MOVED));
     let copied = transfer::to_postgres(&file, url, folder)?;
     // Beside a file that is copied back later, the old record would say that changes are missing.
-    _ = std::fs::rename(folder.join("ken.db.acknowledged"), folder.join(format!("{MOVED}.acknowledged")));
+    _ = std::fs::rename(beside(&file, ACKNOWLEDGED), beside(&moved, ACKNOWLEDGED));
     // Only now: with the file at its place the home would not start, which is better than to start without its data.
     std::fs::rename(&file, &moved).map_err(|error| {
         let message = format!("the data was copied, but {} cannot be renamed: {error}", file.display());
@@ -76,20 +78,33 @@ fn to_postgres(folder: &Path, url: &str) -> Result<String, Error> {
 }
 
 fn to_sqlite(url: &str, folder: &Path, file: &Path) -> Result<String, Error> {
-    let is_new = !file.exists();
-    let copied = transfer::to_sqlite(url, folder, file);
-    if copied.is_err() && is_new {
-        remove(file);
+    if file.exists() {
+        return Err(Error::new(Code::Invalid, format!("{}: exists already", file.display())).hint("name a new file"));
     }
+    // It gets its name when it is complete: a copy that was interrupted would pass for a database that is empty.
+    let unfinished = beside(file, ".unfinished");
+    remove(&unfinished);
+    let copied = transfer::to_sqlite(url, folder, &unfinished).and_then(|copied| {
+        let named = std::fs::rename(beside(&unfinished, ACKNOWLEDGED), beside(file, ACKNOWLEDGED));
+        named.and_then(|()| std::fs::rename(&unfinished, file)).map_err(|error| {
+            Error::unavailable(format!("{}: the copy cannot get this name: {error}", file.display()))
+        })?;
+        Ok(copied)
+    });
+    remove(&unfinished);
     let hint = "to use it, put it into state/store as ken.db, and remove the URL from the settings";
     Ok(format!("{}: {}; {hint}", file.display(), summary(&copied?)))
 }
 
-/// Removes what an unfinished copy has left.
+fn beside(file: &Path, suffix: &str) -> PathBuf {
+    let mut name = file.as_os_str().to_owned();
+    name.push(suffix);
+    name.into()
+}
+
+/// Removes what a copy has left beside the database, and an unfinished copy itself.
 fn remove(file: &Path) {
-    for suffix in ["", "-wal", "-shm", ".lock", ".acknowledged"] {
-        let mut name = file.as_os_str().to_owned();
-        name.push(suffix);
-        _ = std::fs::remove_file(name);
+    for suffix in ["", "-wal", "-shm", ".lock", ACKNOWLEDGED] {
+        _ = std::fs::remove_file(beside(file, suffix));
     }
 }

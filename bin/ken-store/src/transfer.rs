@@ -82,6 +82,7 @@ pub fn to_postgres(file: &Path, url: &str, state: &Path) -> Result<Copied, Error
     let mut reader = source.reader()?;
     let mut writer = Postgres::open(url, state)?.writer()?;
     let copied = writer.begin().and_then(|_| {
+        writer.tables().allow_pauses()?;
         check_alone(writer.tables())?;
         let mut copied = Copied::new();
         reader.read(false, &mut |from| {
@@ -97,12 +98,10 @@ pub fn to_postgres(file: &Path, url: &str, state: &Path) -> Result<Copied, Error
 
 /// Copies the database of a URL to a new file.
 pub fn to_sqlite(url: &str, state: &Path, file: &Path) -> Result<Copied, Error> {
-    if file.exists() {
-        return Err(Error::new(Code::Invalid, format!("{}: exists already", file.display())).hint("name a new file"));
-    }
     let mut source = Postgres::open(url, state)?.writer()?;
     // A transaction that writes, so that no store changes anything meanwhile.
     let copied = source.begin().and_then(|_| {
+        source.tables().allow_pauses()?;
         check_alone(source.tables())?;
         let mut target = Sqlite::open(file)?.writer()?;
         target.begin()?;

@@ -69,6 +69,9 @@ pub trait Whole: Sql {
         self.execute(&format!("DELETE FROM {table}"), params![])
     }
 
+    /// Lets the transaction wait while another database is read or written.
+    fn allow_pauses(&self) -> Result<(), Error>;
+
     /// Makes the keys of later rows follow those that were inserted with their keys.
     fn continue_keys(&self) -> Result<(), Error>;
 }

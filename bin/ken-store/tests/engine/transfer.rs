@@ -81,8 +81,28 @@ async fn what_is_copied_to_a_server_and_back_is_found_as_before() {
     back.store = None;
     std::fs::remove_file(back.file()).unwrap();
     std::fs::remove_file(back.dir.path().join("ken.db.acknowledged")).unwrap();
-    let path = back.file();
-    apart(|| to_sqlite(&url, &state, &path)).unwrap();
+    // By the program, with a name alone, and where an interrupted copy has left something.
+    let (folder, home) = (back.dir.path(), tempfile::tempdir().unwrap());
+    let secrets = home.path().join("secrets.env");
+    std::fs::write(&secrets, format!("KEN_STORE_URL={url}\n")).unwrap();
+    std::fs::set_permissions(&secrets, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
+    std::fs::create_dir_all(home.path().join("state/store")).unwrap();
+    std::fs::write(folder.join("ken.db.unfinished"), "cut").unwrap();
+    // It is another host there. The first one has been silent for long enough.
+    remote.query("UPDATE ken.hosts SET renewed_at = renewed_at - 20000");
+    let migrate = || {
+        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_ken-store"));
+        let command = command.args(["migrate", "--to-sqlite", "ken.db", "--home"]).arg(home.path());
+        let output = command.current_dir(folder).output().unwrap();
+        (output.status.code(), String::from_utf8([output.stdout, output.stderr].concat()).unwrap())
+    };
+    let (status, text) = migrate();
+    assert!(status == Some(0) && text.contains("were copied and compared"), "{text}");
+    let (status, text) = migrate();
+    assert!(status == Some(2) && text.contains("ken.db: exists already"), "{text}");
+    let names = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    let made: std::collections::BTreeSet<String> = names.filter(|name| name.starts_with("ken.db")).collect();
+    assert_eq!(made.into_iter().collect::<Vec<_>>(), ["ken.db", "ken.db.acknowledged", "ken.db.lock"]);
     back.open().unwrap();
     assert_eq!(found(&back).await, before);
     assert_eq!(back.count("sessions"), 41);

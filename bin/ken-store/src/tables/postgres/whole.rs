@@ -35,6 +35,11 @@ impl Whole for Database {
         self.execute(&sql, &values)
     }
 
+    /// No other host works meanwhile, so that none is kept waiting.
+    fn allow_pauses(&self) -> Result<(), Error> {
+        self.execute("SET LOCAL idle_in_transaction_session_timeout = 0", params![])
+    }
+
     fn continue_keys(&self) -> Result<(), Error> {
         let sql = "SELECT table_name::text AS name, column_name::text AS key FROM information_schema.columns
                    WHERE table_schema = 'ken' AND is_identity = 'YES'";

@@ -169,7 +169,9 @@ pub(super) fn remove_damaged_logs(database: &Path) -> std::io::Result<()> {
 }
 
 fn sync_folder(path: &Path) -> std::io::Result<()> {
-    path.parent().map_or(Ok(()), |folder| File::open(folder)?.sync_all())
+    // The parent of a name alone is empty.
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    File::open(folder)?.sync_all()
 }
 
 #[cfg(test)]

@@ -22,6 +22,10 @@ impl Whole for Database {
         Ok(())
     }
 
+    fn allow_pauses(&self) -> Result<(), Error> {
+        Ok(())
+    }
+
     /// The next key is one more than the highest.
     fn continue_keys(&self) -> Result<(), Error> {
         Ok(())
