@@ -55,9 +55,14 @@ impl From<Failed> for Error {
     }
 }
 
-/// What is known of the providers, by `PROVIDER`, and of their models, by `PROVIDER/MODEL`.
+/// What keeps models from being called.
 #[derive(Debug, Default)]
-pub(crate) struct Breakers(Mutex<BTreeMap<String, Entry>>);
+pub(crate) struct Breakers {
+    /// What is known of the providers, by `PROVIDER`, and of their models, by `PROVIDER/MODEL`.
+    entries: Mutex<BTreeMap<String, Entry>>,
+    /// Why the budget does not cover the last call for which it was asked.
+    over_budget: Mutex<Option<String>>,
+}
 
 #[derive(Debug, Default)]
 struct Entry {
@@ -162,6 +167,15 @@ impl Breakers {
         }
     }
 
+    /// Returns why the budget covers no call at the moment.
+    pub(crate) fn over_budget(&self) -> Option<String> {
+        self.over_budget.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub(crate) fn set_over_budget(&self, why: Option<String>) {
+        *self.over_budget.lock().unwrap_or_else(PoisonError::into_inner) = why;
+    }
+
     /// Returns the names and causes of those that are down.
     pub(crate) fn down(&self) -> Vec<(String, String)> {
         let entries = self.lock();
@@ -184,7 +198,7 @@ impl Breakers {
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Entry>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -13,6 +13,7 @@ use ken_types::ops::model::{AT_PROVIDER, BudgetState, Delta, Embedded, Generate,
 use ken_types::{Code, Error, Timestamp};
 use ken_wire::Pool;
 
+use crate::breaker::Breakers;
 use crate::embedder::Embedder;
 use crate::generate::generate;
 use crate::provider::{DeltaSink, Pending, Provider, Rates};
@@ -32,13 +33,12 @@ pub(crate) struct Budget {
     store: Pool,
     caps: Caps,
     mint: Mutex<Mint>,
-    /// Why the last call was refused.
-    refused: Mutex<Option<String>>,
+    breakers: Arc<Breakers>,
 }
 
 impl Budget {
-    pub(crate) fn new(store: Pool, caps: Caps) -> Result<Budget, Error> {
-        Ok(Budget { store, caps, mint: Mutex::new(Mint::fresh()?), refused: Mutex::default() })
+    pub(crate) fn new(store: Pool, caps: Caps, breakers: Arc<Breakers>) -> Result<Budget, Error> {
+        Ok(Budget { store, caps, mint: Mutex::new(Mint::fresh()?), breakers })
     }
 
     /// Returns the limits, and how much of them was used today and by a session.
@@ -52,11 +52,6 @@ impl Budget {
         };
         let caps = self.caps;
         Ok(BudgetState { caps, day, spent })
-    }
-
-    /// Returns why calls are refused at the moment, for `ken status`.
-    pub(crate) fn refused(&self) -> Option<String> {
-        self.refused.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     pub(crate) async fn generate(
@@ -115,10 +110,10 @@ impl Budget {
             caps: self.caps,
         };
         let reserved = self.store.call::<BudgetReserve>(&ask, CALL_TIMEOUT).await;
-        *self.refused.lock().unwrap_or_else(PoisonError::into_inner) = match &reserved {
+        self.breakers.set_over_budget(match &reserved {
             Err(error) if error.code == Code::Forbidden => Some(error.message.clone()),
             _ => None,
-        };
+        });
         let reserved = reserved.map_err(|error| {
             let is_cap = error.at.is_some() && error.code == Code::Forbidden;
             let at = is_cap.then(|| "/budget".to_owned());

@@ -89,7 +89,7 @@ impl Model {
         let missing = (!words.is_empty()).then(|| format!("not configured: {}", words.join("; ")));
         let down = self.choice.health().down().map(|one| one.to_string()).collect::<Vec<_>>().join("; ");
         let down = (!down.is_empty()).then(|| format!("down: {down}"));
-        let status = missing.into_iter().chain(down).chain(self.budget.refused());
+        let status = missing.into_iter().chain(down).chain(self.breakers.over_budget());
         let status = status.collect::<Vec<_>>().join("; ");
         let mut reported = self.status.lock().unwrap_or_else(PoisonError::into_inner);
         if *reported != status {
@@ -125,7 +125,7 @@ async fn start(start: &mut Start<NoOptions>) -> Result<(Table<Model>, Arc<Model>
     if let Some(exporter) = exporter {
         start.tasks.spawn(exporter.run(start.stop.clone()));
     }
-    let budget = Budget::new(store, start.config.model.budget)?;
+    let budget = Budget::new(store, start.config.model.budget, breakers.clone())?;
     let model = Model { choice, providers, breakers, budget, telemetry, status: Mutex::default() };
     model.report();
     Ok((table(), Arc::new(model)))

@@ -42,7 +42,11 @@ impl Rules {
         }
         let down = self.breakers.down();
         let causes: Vec<String> = down.into_iter().map(|(name, cause)| format!("{name}: {cause}")).collect();
-        if causes.is_empty() { MODEL_DOWN.to_owned() } else { format!("{MODEL_DOWN} ({})", causes.join("; ")) }
+        match self.breakers.over_budget() {
+            Some(why) => format!("{OVER_BUDGET} ({why}; `ken usage` shows it)"),
+            None if causes.is_empty() => MODEL_DOWN.to_owned(),
+            None => format!("{MODEL_DOWN} ({})", causes.join("; ")),
+        }
     }
 
     /// Returns the whole answer, including the part that was already sent.
@@ -85,6 +89,7 @@ async fn send_rest(text: &str, request: &Generate, sink: &dyn DeltaSink) -> Resu
 /// sources.
 const NO_MODEL: &str = "No language model is configured";
 const MODEL_DOWN: &str = "No language model can be reached just now";
+const OVER_BUDGET: &str = "The budget covers no call of a language model just now";
 const CANNOT_WRITE: &str = "I cannot write knowledge entries myself";
 
 impl Provider for Rules {

@@ -5,7 +5,7 @@ use ken_text::{expand, is_filler, is_particle, is_stop_word, same_stem, sentence
 use ken_types::event::{Block, Message, cited_numbers};
 use ken_types::ops::model::{Generate, Source, SourceKind};
 
-use super::{CANNOT_WRITE, MODEL_DOWN, NO_MODEL};
+use super::{CANNOT_WRITE, MODEL_DOWN, NO_MODEL, OVER_BUDGET};
 
 /// The maximum number of words of a question that are used, and of sentences that are examined.
 const MAX_TERMS: usize = 16;
@@ -146,7 +146,7 @@ fn of_source<'a>(source: &'a Source, terms: &[Term], into: &mut Vec<Candidate<'a
             of_user(&source.title, Origin::PastPrompt(source), terms, into);
             // An answer of this engine, or one that cites entries, only repeats sources that the search finds directly.
             // Answers of earlier versions name the ids of entries.
-            let second_hand = ["[kb-", NO_MODEL, MODEL_DOWN, CANNOT_WRITE];
+            let second_hand = ["[kb-", NO_MODEL, MODEL_DOWN, OVER_BUDGET, CANNOT_WRITE];
             let is_second_hand = second_hand.iter().any(|mark| source.text.contains(mark));
             if !is_second_hand && cited_numbers(&source.text).is_empty() {
                 of_text(source, 0, terms, into);
