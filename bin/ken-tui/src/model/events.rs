@@ -76,7 +76,9 @@ impl Model {
                 exchange.blocks.push(block);
             }
             "submission_resumed" => {
-                exchange.blocks.push(Block::activity("resumed after an interruption", "", State::Done));
+                // The end of the interrupted message comes only after this event.
+                let end = before_answer(exchange);
+                exchange.blocks.insert(end, Block::activity("resumed after an interruption", "", State::Done));
             }
             "operation" => exchange.blocks.extend(event.get("result").and_then(sources)),
             "submission_settled" => self.settled(event),
@@ -294,14 +296,19 @@ pub(super) fn sources(result: &Value) -> Option<Block> {
 
 /// Returns the growing answer at the end of an exchange. Adds one if the last block is another one.
 fn open_text(exchange: &mut Exchange) -> &mut Block {
-    let end = exchange.blocks.len() - usize::from(is_growing(exchange.blocks.last(), Kind::Answer));
+    let end = before_answer(exchange);
     growing_at(exchange, end, Kind::Answer)
+}
+
+/// Returns the place before the growing answer at the end of an exchange, or the end if there is none.
+fn before_answer(exchange: &Exchange) -> usize {
+    exchange.blocks.len() - usize::from(is_growing(exchange.blocks.last(), Kind::Answer))
 }
 
 /// Returns the growing thought at the end of an exchange. Adds one if there is none, before the text of the same message: a
 /// thought stands before it, also if the model has thought again in the middle of its answer.
 fn open_thought(exchange: &mut Exchange) -> &mut Block {
-    let end = exchange.blocks.len() - usize::from(is_growing(exchange.blocks.last(), Kind::Answer));
+    let end = before_answer(exchange);
     let before = end.checked_sub(1).and_then(|before| exchange.blocks.get(before));
     let end = end - usize::from(is_growing(before, Kind::Thinking));
     growing_at(exchange, end, Kind::Thinking)
@@ -345,10 +352,11 @@ fn end_message(exchange: &mut Exchange, event: &Value) {
 fn drop_beginning(exchange: &mut Exchange) {
     let blocks = exchange.blocks.iter().enumerate().rev();
     let mut answers = blocks.filter(|(_, block)| block.kind == Kind::Answer);
-    let (Some((_, last)), Some((index, earlier))) = (answers.next(), answers.next()) else {
+    let (Some((end, last)), Some((index, earlier))) = (answers.next(), answers.next()) else {
         return;
     };
-    if last.text().starts_with(earlier.text()) && last.text() != earlier.text() {
+    // Two equal answers are shown, but not one directly after the other: nothing was left to say after the interruption.
+    if last.text().starts_with(earlier.text()) && (last.text() != earlier.text() || index + 1 == end) {
         exchange.blocks.remove(index);
     }
 }

@@ -536,12 +536,24 @@ fn events_that_come_before_the_answer_to_the_request_stand_below_the_prompt() {
 
 #[test]
 fn an_interrupted_message_that_goes_on_is_shown_once() {
-    let mut client = Client::opened();
-    client.send_line("tell", "s2");
-    client.events(&[delta("One, "), message_end("One, "), event("submission_resumed", json!({}))]);
-    client.events(&[delta("One, two."), message_end("One, two."), settled("completed")]);
-    let lines = client.draw(60, 40).0.join("\n");
-    assert_eq!(lines.matches("One,").count(), 1, "{lines}");
+    let resumed = || event("submission_resumed", json!({}));
+    for (interrupted, whole) in [
+        // The agent stores the end of an interrupted message after it has started again.
+        (vec![delta("One, "), resumed(), message_end("One, ")], "One, two."),
+        (vec![delta("One."), resumed(), message_end("One.")], "One."),
+        (vec![delta("One, "), resumed(), message_end("One, "), resumed(), message_end("One, two")], "One, two."),
+        (vec![delta("One, "), message_end("One, "), resumed()], "One, two."),
+    ] {
+        let mut client = Client::opened();
+        client.send_line("tell", "s2");
+        client.events(&interrupted);
+        let lines = client.draw(60, 40).0.join("\n");
+        assert_eq!(lines.matches("One").count(), 1, "{lines}");
+        client.events(&[delta(whole), message_end(whole), settled("completed")]);
+        let lines = client.draw(60, 40).0.join("\n");
+        assert!(lines.matches("One").count() == 1 && lines.contains(whole), "{lines}");
+        assert!(client.sees("resumed after an interruption"), "{lines}");
+    }
 }
 
 #[test]
