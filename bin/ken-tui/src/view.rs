@@ -477,7 +477,7 @@ fn approval_window(dialog: &mut Dialog, area: Rect, buffer: &mut Buffer) -> Opti
         row(&more, FAINT, inner.x, inner.y + height, inner, buffer);
     }
     dialog.drawn = Some((columns, lines));
-    let y = inner.bottom().saturating_sub(below - 1).max(inner.y);
+    let y = inner.bottom().saturating_sub(below.saturating_sub(1)).max(inner.y);
     for (line, y) in keys.iter().zip(y..inner.bottom()) {
         buffer.set_string(inner.x, y, line.to_string(), STRONG);
     }
