@@ -683,6 +683,24 @@ fn a_draft_is_written_in_the_editor_of_the_environment() {
     terminal.wait_for_text("› my text");
 }
 
+/// The terminal sends the signal of such a key to the client, too.
+#[test]
+fn what_an_editor_has_saved_before_it_is_interrupted_is_kept() {
+    let system = scripted(&[]);
+    for signal in ["INT", "QUIT"] {
+        let mut command = client(&system, &[]);
+        command.env("EDITOR", format!("printf 'saved\\r\\n\\033[2Jhere\\n' > \"$1\"; kill -{signal} 0; :"));
+        let mut terminal = Terminal::start(&command, 80, 24);
+        terminal.wait_for_text("All is well.");
+        terminal.press("my draft\u{7}");
+        terminal.wait_for_text("› saved");
+        let screen = terminal.wait_for_text("[2Jhere");
+        assert!(!screen.contains("draft"), "{screen}");
+        terminal.press(" and more");
+        terminal.wait_for_text("and more");
+    }
+}
+
 #[test]
 fn answers_are_copied_as_markdown_and_colours_can_be_disabled() {
     let answer = json!({"when": "code", "events": [{"text": "Do **this**:\n\n```sh\nls -l\n```\n"}]});

@@ -14,7 +14,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{Signal, raise};
 use ratatui::buffer::Buffer;
 use ratatui_textarea::{Input, Key};
-use signal_hook::consts::{SIGCONT, SIGHUP, SIGINT, SIGTERM, SIGWINCH};
+use signal_hook::consts::{SIGCONT, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGWINCH};
 use signal_hook::low_level::pipe;
 
 use crate::files::{Files, attachment, listed};
@@ -52,6 +52,7 @@ pub(crate) fn run(finder: Finder, selector: Selector) -> Result<ExitCode, Error>
         port,
         files,
         has_colour,
+        has_edited: false,
         quit: None,
     };
     // The first frame is drawn before anything is waited for.
@@ -74,6 +75,8 @@ struct App {
     port: Port,
     files: Option<Files>,
     has_colour: bool,
+    /// Whether an editor has run since the signals were last looked at.
+    has_edited: bool,
     quit: Option<u8>,
 }
 
@@ -84,6 +87,8 @@ struct Sources {
     resized: UnixStream,
     /// Readable when the program must end.
     ended: UnixStream,
+    /// Readable after a key that interrupts. While the client runs, the terminal sends such a key as a character.
+    interrupted: UnixStream,
 }
 
 impl Sources {
@@ -96,7 +101,8 @@ impl Sources {
             }
             Ok(read)
         };
-        Ok(Sources { woken, resized: listen(&[SIGWINCH, SIGCONT])?, ended: listen(&[SIGTERM, SIGHUP, SIGINT])? })
+        let (resized, ended) = (listen(&[SIGWINCH, SIGCONT])?, listen(&[SIGTERM, SIGHUP])?);
+        Ok(Sources { woken, resized, ended, interrupted: listen(&[SIGINT, SIGQUIT])? })
     }
 }
 
@@ -128,7 +134,10 @@ impl App {
                 self.screen.forget();
                 changed = true;
             }
-            if drain(&sources.ended) {
+            // What is pressed in the editor is for the editor, but the terminal sends its signal to both.
+            let has_edited = std::mem::take(&mut self.has_edited);
+            let is_interrupted = drain(&sources.interrupted) && !has_edited;
+            if drain(&sources.ended) || is_interrupted {
                 self.model.quit();
                 let effects = self.model.take_effects();
                 self.perform(effects)?;
@@ -266,13 +275,16 @@ impl App {
         self.screen.suspend();
         // The variable can contain arguments, so the shell splits it, as in other programs.
         let status = Command::new("/bin/sh").arg("-c").arg(format!("{editor} \"$1\"")).arg("sh").arg(&path).status();
+        self.has_edited = true;
         self.screen.resume()?;
-        let edited = match status {
-            Ok(status) if status.success() => std::fs::read_to_string(&path).ok(),
-            _ => None,
-        };
-        _ = std::fs::remove_file(&path);
-        self.handle(Message::Edited(edited))
+        // Also an editor that was killed may have saved something.
+        let written = status.and_then(|_| std::fs::read(&path));
+        let edited = written.as_ref().ok().map(|bytes| String::from_utf8_lossy(bytes).into_owned());
+        self.handle(Message::Edited(edited.filter(|edited| edited != text)))?;
+        if written.is_ok() {
+            _ = std::fs::remove_file(&path);
+        }
+        Ok(())
     }
 
     /// Restores the terminal, and prints the conversation and the id of the session there.
@@ -294,8 +306,14 @@ impl App {
 /// Waits until there is something to do. Returns whether there is input from the terminal.
 fn wait(sources: &Sources, timeout: Option<Duration>) -> io::Result<bool> {
     let stdin = io::stdin();
-    let mut fds = [stdin.as_fd(), sources.woken.as_fd(), sources.resized.as_fd(), sources.ended.as_fd()]
-        .map(|fd| PollFd::new(fd, PollFlags::POLLIN));
+    let mut fds = [
+        stdin.as_fd(),
+        sources.woken.as_fd(),
+        sources.resized.as_fd(),
+        sources.ended.as_fd(),
+        sources.interrupted.as_fd(),
+    ]
+    .map(|fd| PollFd::new(fd, PollFlags::POLLIN));
     let timeout = match timeout {
         // The timeout is rounded up, because a wait that ends too early would be followed by another one.
         Some(timeout) => PollTimeout::try_from(timeout.as_millis() + 1).unwrap_or(PollTimeout::MAX),

@@ -37,11 +37,11 @@ impl Model {
 
     /// Inserts pasted text where the person is typing. It is never sent automatically.
     fn paste(&mut self, text: &str) {
-        let text = text.replace("\r\n", "\n").replace('\r', "\n");
+        let text = pasted(text);
         self.effects.push(Effect::Log("input.paste"));
         self.close_completion();
         match &mut self.overlay {
-            Overlay::None => _ = self.editor.insert_str(ken_text::for_terminal(&text)),
+            Overlay::None => _ = self.editor.insert_str(&text),
             Overlay::Attach(path) => path.push_str(text.trim()),
             Overlay::Search(wanted) => wanted.push_str(text.lines().next().unwrap_or_default()),
             // The other overlays ignore pasted text, because it could otherwise trigger a decision.
@@ -372,6 +372,12 @@ pub(super) fn list_key(list: &mut List, key: &Input) -> Choice {
         _ => {}
     }
     Choice::Open
+}
+
+/// Returns a text from elsewhere as it can stand in the input: with line feeds, and without other control characters.
+pub(super) fn pasted(text: &str) -> String {
+    let text = text.replace("\r\n", "\n").replace('\r', "\n");
+    ken_text::for_terminal(&text).into_owned()
 }
 
 /// Returns the first visible line of a window after a scrolling key, or `None` for any other key.

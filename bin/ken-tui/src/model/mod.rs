@@ -243,7 +243,7 @@ impl Model {
                 self.degraded = readiness.degraded;
             }
             Message::Failed { what, error } => self.notice = Some(format!("{what}: {}", sentence(&error))),
-            Message::Edited(Some(text)) => self.set_editor(text.trim_end_matches('\n')),
+            Message::Edited(Some(text)) => self.set_editor(keys::pasted(&text).trim_end_matches('\n')),
             Message::Edited(None) => self.notice = Some("the editor changed nothing".to_owned()),
             Message::Files { paths, cut } => self.files_listed(paths, cut),
             Message::Attached(Ok(attachment)) => self.attachments.push(attachment),
