@@ -95,7 +95,16 @@ fn without_the_model_the_rules_engine_answers_and_the_reason_is_given() {
     let session = system.session();
     let answer = system.say(&session, "Who are you?").expect(200);
     assert_eq!(answer.at("/result/model/provider"), "rules");
-    assert!(answer.text("/result/text").contains("No language model can be reached"));
+    let text = answer.text("/result/text");
+    assert!(
+        text.contains("No language model can be reached just now (local/gone: ") && text.contains("/nowhere/model"),
+        "{text}"
+    );
+    let status = system.ken(&["status"]);
+    let status = String::from_utf8_lossy(&status.stderr);
+    assert!(status.contains("local/gone") && status.contains("/nowhere/model"), "{status}");
+    let health = system.call("model", "model.health", &[]);
+    assert_eq!(health["called"], json!(["rules/rules-1"]), "{health}");
     let events = events(&system, &session);
     let turns = of_type(&events, "turn");
     let reason = turns[0]["error"]["message"].as_str().unwrap();

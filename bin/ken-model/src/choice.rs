@@ -193,7 +193,7 @@ fn provider(engine: &Engine, setup: &Setup<'_>, alone: bool, table: &Table) -> R
     match engine {
         Engine::Remote { provider, model } => Ok(Box::new(remote(provider, model, setup, table)?)),
         Engine::Rules => Ok(Box::new(Rules::new(alone, setup.breakers.clone()))),
-        Engine::Local(alias) => Ok(Box::new(Local::new(alias.as_deref()))),
+        Engine::Local(alias) => Ok(Box::new(Local::new(alias.as_deref(), setup.breakers.clone()))),
         Engine::Script(model) => {
             let file = (setup.setting)("KEN_SCRIPT").map(PathBuf::from).ok_or_else(|| {
                 let message = "the engine `script` needs KEN_SCRIPT, the file that it replays";

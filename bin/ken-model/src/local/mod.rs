@@ -5,7 +5,7 @@ mod process;
 mod prompt;
 mod vectors;
 
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use ken_types::Error;
@@ -14,7 +14,8 @@ use ken_types::ops::model::{Delta, Generate};
 use serde_json::{Value, json};
 use tokio::sync::Semaphore;
 
-use crate::provider::{Completion, DeltaSink, Pending, Provider, Window};
+use crate::breaker::{Breakers, Failed, Fault};
+use crate::provider::{Completion, DeltaSink, Pending, Provider, Window, full_name};
 use crate::rules;
 use process::{End, Idle, Line, Process};
 pub(crate) use vectors::Vectors;
@@ -38,10 +39,11 @@ pub(crate) struct Local {
     turn: Semaphore,
     idle: Idle,
     window: OnceLock<Window>,
+    breakers: Arc<Breakers>,
 }
 
 impl Local {
-    pub(crate) fn new(alias: Option<&str>) -> Local {
+    pub(crate) fn new(alias: Option<&str>, breakers: Arc<Breakers>) -> Local {
         let name = ModelName { provider: "local".into(), id: alias.unwrap_or("default").into() };
         Local {
             name,
@@ -49,23 +51,47 @@ impl Local {
             turn: Semaphore::new(1),
             idle: Idle::default(),
             window: OnceLock::new(),
+            breakers,
         }
     }
 
     async fn generate(&self, request: &Generate, sink: &dyn DeltaSink) -> Result<Completion, Error> {
+        let name = full_name(self);
+        self.breakers.admit(&self.name.provider, &name, request.chosen, Instant::now())?;
+        match self.continued(request, sink).await {
+            Ok(completion) => {
+                self.breakers.succeed(&self.name.provider, &name);
+                Ok(completion)
+            }
+            // That a model does not exist that is in no list concerns no other call.
+            Err(failed) if request.unlisted => Err(failed.error),
+            Err(failed) => Err(self.breakers.fail(&self.name.provider, &name, failed, Instant::now())),
+        }
+    }
+
+    async fn continued(&self, request: &Generate, sink: &dyn DeltaSink) -> Result<Completion, Failed> {
         let turn = self.turn.acquire().await;
         let _turn = turn.map_err(|_| Error::internal("the turns have ended"))?;
         let model = match &self.alias {
             Some(alias) => Some(alias.clone()),
             None => process::active().await,
         };
-        let mut process = self.idle.process(model.as_deref(), &[])?;
+        let mut process = self.idle.process(model.as_deref(), &[]).map_err(unusable)?;
         process.ask(&request_json(request)).await;
         // If the call is cancelled or fails here, the process is dropped, which kills it.
         let completion = relay_text(&mut process, request, sink).await?;
         self.idle.keep(process);
         Ok(completion)
     }
+}
+
+/// An error of the process itself. The part can read only folders that existed when it was started.
+fn unusable(error: Error) -> Failed {
+    let error = match error.hint {
+        Some(_) => error,
+        None => error.hint("if the model's folder came after the start: ken restart model"),
+    };
+    Failed::new(error, Fault::Model)
 }
 
 impl Provider for Local {
@@ -116,20 +142,22 @@ fn request_json(request: &Generate) -> Value {
 }
 
 /// Passes on the text as it arrives, in a few pieces per second.
-async fn relay_text(process: &mut Process, request: &Generate, sink: &dyn DeltaSink) -> Result<Completion, Error> {
+async fn relay_text(process: &mut Process, request: &Generate, sink: &dyn DeltaSink) -> Result<Completion, Failed> {
     let mut speech =
         DeltaBuffer { sink, begun: !request.prefix.is_empty(), waiting: String::new(), last_sent_at: None };
     loop {
-        match process.next().await? {
+        match process.next().await.map_err(unusable)? {
             Line::Piece { delta } => speech.add(&delta).await?,
-            Line::Error { error } => return Err(error),
-            Line::Vector { .. } => return Err(Error::unavailable("ken-textgen gives a vector instead of a text")),
+            Line::Error { error } => return Err(Failed::new(error, Fault::Request)),
+            Line::Vector { .. } => {
+                return Err(Error::unavailable("ken-textgen gives a vector instead of a text").into());
+            }
             Line::End(end) => {
                 speech.flush().await?;
                 return if speech.begun {
                     Ok(completion(&end))
                 } else {
-                    Err(Error::invalid("", "the model has nothing to say to this"))
+                    Err(Failed::new(Error::invalid("", "the model has nothing to say to this"), Fault::Request))
                 };
             }
         }
