@@ -284,10 +284,11 @@ fn listed(files: &BTreeMap<RelPath, String>) -> Option<Vec<&RelPath>> {
 /// Formats the command as one short line for people.
 fn command_line(argv: &[String]) -> String {
     const MAX_CHARACTERS: usize = 120;
-    let is_quoted = |word: &str| word.contains(char::is_whitespace) || word.is_empty();
+    // In quotes, control characters are named.
+    let is_special = |letter: char| letter.is_whitespace() || letter.is_control();
+    let is_quoted = |word: &str| word.contains(is_special) || word.is_empty();
     let words = argv.iter().map(|word| if is_quoted(word) { format!("{word:?}") } else { word.clone() });
-    let mut line = words.collect::<Vec<_>>().join(" ");
-    line.retain(|letter| !letter.is_control());
+    let line = words.collect::<Vec<_>>().join(" ");
     shortened(&line, MAX_CHARACTERS)
 }
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use ken_approval::Request;
+use ken_approval::{Request, one_line};
 use ken_client::approvals::{Asking, Questions};
 use ken_client::chat::{Prompt, Session, Turn, failure, local};
 use ken_client::{Events, Gateway, LiveText, progress_line, source_lines};
@@ -214,10 +214,13 @@ impl Plain {
 }
 
 /// Returns the requests for approvals of an exchange: what was asked, and who decided when.
-fn past_approvals(exchange: &Value) -> impl Iterator<Item = (&str, String)> {
+fn past_approvals(exchange: &Value) -> impl Iterator<Item = (String, String)> {
     let activities = exchange.get("activities").and_then(Value::as_array);
     let end = |activity: &Value| Request::of(activity.get("approval")?)?.end();
-    activities.into_iter().flatten().filter_map(move |activity| Some((text(activity, "name"), end(activity)?)))
+    activities
+        .into_iter()
+        .flatten()
+        .filter_map(move |activity| Some((one_line(text(activity, "name")), end(activity)?)))
 }
 
 /// Reads a line of standard input. Returns `None` at its end.

@@ -298,3 +298,12 @@ fn a_call_that_is_not_let_go_on_does_nothing() {
         assert_ne!(home.files(), before);
     }
 }
+
+/// A terminal would obey it, and without it the words would look like others.
+#[test]
+fn the_summary_of_a_command_names_control_characters() {
+    let home = Home::new();
+    let call = json!({"cwd": "repos/site", "argv": ["echo", "a\u{1b}[2Jb", "c"]});
+    let summary = home.preview("run", &call)["summary"].as_str().unwrap().to_owned();
+    assert!(summary.contains("echo \"a\\u{1b}[2Jb\" c"), "{summary}");
+}
