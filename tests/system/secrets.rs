@@ -2,8 +2,10 @@
 //! output, in a process that other users can inspect, or in a core file.
 
 use std::collections::BTreeSet;
+use std::fs::Permissions;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::sync::Arc;
@@ -114,6 +116,43 @@ fn the_password_of_a_database_server_appears_nowhere() {
     watch.end();
     assert!(!shown.iter().any(|text| text.contains(PLANTED)), "{shown:#?}");
     assert_eq!(files_with(PLANTED, system.home()), ["secrets.env"]);
+}
+
+/// A password with an @ that is not written as %40, and passwords in ken.toml: they are refused, and no part of them is looked up or shown.
+#[test]
+fn a_password_in_a_url_that_is_refused_appears_nowhere() {
+    let url = format!("postgres://ken:x@{DATABASE_PASSWORD}@127.0.0.1/ken");
+    let home = tempfile::tempdir().unwrap();
+    let [config, secrets] = ["ken.toml", "secrets.env"].map(|name| home.path().join(name));
+    let ken = |arguments: &[&str]| {
+        let mut ken = Command::new(binary("ken"));
+        text(&ken.arg("--home").arg(home.path()).args(arguments).output().unwrap())
+    };
+    let mut shown = Vec::new();
+    for (of_config, of_secrets, why) in [
+        (String::new(), format!("KEN_STORE_URL={url}\n"), "as %40"),
+        (
+            format!("[store]\nurl = \"{url}\"\n[telemetry]\notlp = \"http://u:{DATABASE_PASSWORD}@127.0.0.1:1\"\n"),
+            String::new(),
+            "has a password",
+        ),
+    ] {
+        std::fs::write(&config, of_config).unwrap();
+        std::fs::write(&secrets, of_secrets).unwrap();
+        std::fs::set_permissions(&secrets, Permissions::from_mode(0o600)).unwrap();
+        let refused = ken(&["up", "-d", "--port", "0", "--cognitive-port", "0"]);
+        let store = Command::new(binary("ken-store")).arg("--check").arg("--home").arg(home.path()).output().unwrap();
+        let said = [refused, text(&store)];
+        shown.extend(
+            [&["status"][..], &["doctor"], &["logs"], &["logs", "store"], &["config", "show"], &["down"]].map(ken),
+        );
+        assert!(said.iter().chain(&shown).any(|said| said.contains(why)), "{said:?} {shown:?}");
+        shown.extend(said);
+    }
+    let shows = |part: &str| shown.iter().any(|text| text.contains(part));
+    assert!(shows("postgres://ken:***@127.0.0.1/ken") && shows("http://u:***@127.0.0.1:1"), "{shown:#?}");
+    assert!(!shows(PLANTED), "{shown:#?}");
+    assert_eq!(files_with(PLANTED, home.path()), ["ken.toml"]);
 }
 
 #[test]

@@ -189,12 +189,14 @@ fn line_of(text: &str, keys: &[&str]) -> Option<usize> {
     Some(text.get(..at?)?.matches('\n').count() + 1)
 }
 
-/// Masks secrets in a value: entries `NAME=value` of a part's environment whose name suggests a secret.
+/// Masks secrets in a value: entries `NAME=value` of a part's environment whose name suggests a secret, and passwords in URLs.
 fn masked(value: Value) -> Value {
     match value {
         Value::String(text) => Value::String(match text.split_once('=') {
-            Some((name, value)) if is_secret(name) && !value.is_empty() => format!("{name}={MASK}"),
-            _ => without_password(&text).unwrap_or(text),
+            Some((name, value)) if is_secret(name) && !name.contains("://") && !value.is_empty() => {
+                format!("{name}={MASK}")
+            }
+            _ => without_passwords(&text),
         }),
         Value::Array(values) => Value::Array(values.into_iter().map(masked).collect()),
         Value::Table(table) => {
@@ -208,14 +210,32 @@ fn masked(value: Value) -> Value {
     }
 }
 
-/// Masks the password in a URL. kend refuses one, but the person looks here for it. It can contain an @ or a /.
-fn without_password(url: &str) -> Option<String> {
-    let (scheme, rest) = url.split_once("://")?;
-    let (user, host) = rest.split_once('?').map_or(rest, |(place, _)| place).rsplit_once('@')?;
-    let (user, password) = user.split_once(':')?;
-    let is_port = password.split_once('/').is_some_and(|(port, _)| port.bytes().all(|byte| byte.is_ascii_digit()));
-    let options = rest.get(user.len() + password.len() + host.len() + 2..).unwrap_or_default();
-    (!is_port).then(|| format!("{scheme}://{user}:{MASK}@{host}{options}"))
+/// Masks the passwords of the URLs in a text, also of those that no part accepts: a person looks here for what is wrong with them.
+fn without_passwords(text: &str) -> String {
+    let Some((scheme, rest)) = text.split_once("://") else { return text.to_owned() };
+    let (here, next) = rest.split_at(rest.find("://").unwrap_or(rest.len()));
+    // The password ends at the last @, because it can contain one, or a slash. A port is no password.
+    let parts = here.split_once(':').filter(|(user, _)| !user.contains(['/', '[']));
+    let parts = parts.and_then(|(user, rest)| Some((user, rest.rsplit_once('@')?)));
+    let is_port = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    let here = match parts {
+        Some((user, (password, host))) if !password.split_once('/').is_some_and(|(port, _)| is_port(port)) => {
+            format!("{user}:{MASK}@{host}")
+        }
+        _ => here.to_owned(),
+    };
+    format!("{scheme}://{}{}", without_secret_options(&here), without_passwords(next))
+}
+
+/// Masks the options `?NAME=value&…` of a URL whose names suggest a secret.
+fn without_secret_options(text: &str) -> String {
+    let Some((path, options)) = text.split_once('?') else { return text.to_owned() };
+    let masked = |option: &str| match option.split_once('=') {
+        Some((name, _)) if is_secret(name) => format!("{name}={MASK}"),
+        _ => option.to_owned(),
+    };
+    let options: Vec<String> = options.split('&').map(masked).collect();
+    format!("{path}?{}", options.join("&"))
 }
 
 /// Masks the headers of a provider, which can hold keys, apart from the names of secrets.
@@ -266,6 +286,33 @@ pub(crate) fn secrets(path: &Path) -> Vec<(String, String)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_passwords_of_urls_are_masked_wherever_they_end() {
+        for (text, shown) in [
+            ("postgres://ken:s3cret@db/ken", "postgres://ken:***@db/ken"),
+            ("postgres://ken:s3cret@db/ken?password=s3cret", "postgres://ken:***@db/ken?password=***"),
+            ("postgres://ken:x@s3cret@db:1,other:2/ken", "postgres://ken:***@db:1,other:2/ken"),
+            ("postgres://ken:a/s3cret@db/ken", "postgres://ken:***@db/ken"),
+            ("postgres://ken:a,s3:cret@db/ken", "postgres://ken:***@db/ken"),
+            (
+                "postgres://db/ken?user=k&password=s3cret&sslmode=require",
+                "postgres://db/ken?user=k&password=***&sslmode=require",
+            ),
+            ("URL=http://u:s3cret@a:1/x, https://v:s3cret@b", "URL=http://u:***@a:1/x, https://v:***@b"),
+            ("http://a:80/x,http://u:s3cret@b", "http://a:80/x,http://u:***@b"),
+            ("http://u:@h", "http://u:***@h"),
+            ("http://ada@h:80/x", "http://ada@h:80/x"),
+            ("http://[::1]:80/@scope/x", "http://[::1]:80/@scope/x"),
+            ("http://h:80/@scope/x", "http://h:80/@scope/x"),
+            ("http://h/a:b@c", "http://h/a:b@c"),
+            ("://", "://"),
+            ("file:///x@y", "file:///x@y"),
+            ("keys: a=b", "keys: a=b"),
+        ] {
+            assert_eq!(without_passwords(text), shown, "{text}");
+        }
+    }
 
     #[test]
     fn every_value_says_where_it_comes_from() {

@@ -268,9 +268,10 @@ pub fn database_problem(url: &str) -> Option<&'static str> {
         return Some("does not begin with postgres://");
     }
     let (place, options) = url.split_once('?').unwrap_or((url, ""));
-    // Each reader of such a URL would take another part of the password for the host, and show it.
-    if place.matches('@').count() > authority(url).matches('@').count().min(1) {
-        return Some("has an @ or a / in its password, which are written %40 and %2F");
+    // The library takes what follows the first @ for the host, and a person what follows the last one: the end of a password would be
+    // looked up and logged.
+    if url.contains('@') && [authority(url), place].iter().any(|part| part.matches('@').count() != 1) {
+        return Some("has an @ or a / in its password; write them as %40 and %2F");
     }
     let is_given =
         |text: &str, option: &str| !text.is_empty() || options.split('&').any(|pair| pair.starts_with(option));
@@ -937,8 +938,12 @@ mod tests {
             ("postgres://db/ken", Some("needs a user and a database")),
             ("postgres://ken@db", Some("needs a user and a database")),
             ("postgres://ken:a%40b@db/ken?options=a@b", None),
-            ("postgres://ken:a@b@db/ken", Some("has an @ or a / in its password, which are written %40 and %2F")),
-            ("postgres://ken:1/a@db/ken", Some("has an @ or a / in its password, which are written %40 and %2F")),
+            ("postgres://ken:a@b@db/ken", Some("has an @ or a / in its password; write them as %40 and %2F")),
+            (
+                "postgres://db/ken?user=k&password=a@b",
+                Some("has an @ or a / in its password; write them as %40 and %2F"),
+            ),
+            ("postgres://ken:1/a@db/ken", Some("has an @ or a / in its password; write them as %40 and %2F")),
             ("postgres://ken@db/?options=a/b", Some("needs a user and a database")),
         ] {
             assert_eq!(database_problem(url), problem, "{url}");

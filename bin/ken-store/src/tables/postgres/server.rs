@@ -163,6 +163,9 @@ mod tests {
             ("postgres://k:s3cret@/d", "no host"),
             ("postgres://db/d", "needs a user"),
             ("postgres://k:s3cret@db", "needs a user and a database"),
+            ("postgres://k:x@s3cret@db/d", "as %40"),
+            ("postgres://k:x@s3cret@a,b/d", "as %40"),
+            ("postgres://db/d?user=k&password=x@s3cret", "as %40"),
             ("postgres://k:s3cret@db/d?sslmode=never", "sslmode"),
             ("postgres://k:s3cret@db/d?unheard=of", "unheard"),
         ] {
