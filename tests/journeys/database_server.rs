@@ -2,12 +2,15 @@
 //! promoted, and waits for a server that is away.
 
 use std::collections::BTreeMap;
+use std::process::Stdio;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{JoinHandle, sleep};
 use std::time::{Duration, Instant};
 
 use ken_tests::{Builder, Client, NO_POOLER, Pooler, Postgres, System, binary, number, skip, until};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use serde_json::json;
 
 pub(crate) fn home_on(url: &str) -> System {
@@ -299,6 +302,81 @@ fn a_database_is_checked_and_a_home_with_two_stores_does_not_start() {
     let log =
         String::from_utf8([refused.stdout, refused.stderr, system.ken(&["logs", "store"]).stdout].concat()).unwrap();
     assert!(log.contains("has its data in SQLite"), "{log}");
+}
+
+/// A copy of a database to a file, named without a folder. Another program holds a table, so that the copy stands where the test wants it.
+#[test]
+fn a_copy_to_a_file_is_whole_or_not_there_and_takes_the_time_that_it_needs() {
+    let Some(server) = Postgres::start(&[]) else { return };
+    let database = server.database();
+    let mut system = home_on(&server.url(&database));
+    let session = system.session();
+    system.say(&session, "what is 2+2").expect(200);
+    assert_eq!(system.down(), Some(0));
+    let folder = tempfile::tempdir().unwrap();
+    let files = || {
+        let names = std::fs::read_dir(folder.path()).unwrap().flatten();
+        names.map(|file| file.file_name().into_string().unwrap()).filter(|name| name != "held").collect::<Vec<_>>()
+    };
+    let sql = |sql: &str| server.sql("postgres", sql);
+    let copies = |state: &str| {
+        sql(&format!("SELECT count(*) FROM pg_stat_activity WHERE application_name = 'ken-store' AND {state}"))
+    };
+    let held = folder.path().join("held");
+    let copy_while_a_table_is_held = |then: &dyn Fn(Pid)| {
+        std::fs::write(&held, "").unwrap();
+        let lock = format!(
+            "BEGIN; LOCK TABLE ken.knowledge IN ACCESS EXCLUSIVE MODE;\n\\! while [ -e {} ]; do sleep 0.02; done\n",
+            held.display()
+        );
+        std::thread::scope(|scope| {
+            scope.spawn(|| server.sql(&database, &lock));
+            until("the table is held", || {
+                sql(
+                    "SELECT count(*) FROM pg_locks WHERE mode = 'AccessExclusiveLock' AND granted AND locktype = 'relation'",
+                ) != "0"
+            });
+            let mut copy = std::process::Command::new(binary("ken-store"));
+            copy.args(["migrate", "--to-sqlite", "out.db", "--home"]).arg(system.home()).current_dir(folder.path());
+            copy.stdout(Stdio::piped()).stderr(Stdio::piped());
+            let copy = copy.spawn().unwrap();
+            until("the copy waits", || copies("wait_event_type = 'Lock'") == "1");
+            then(Pid::from_raw(copy.id().cast_signed()));
+            if held.exists() {
+                std::fs::remove_file(&held).unwrap();
+            }
+            copy.wait_with_output().unwrap()
+        })
+    };
+    let ended = copy_while_a_table_is_held(&|copy| kill(copy, Signal::SIGTERM).unwrap());
+    assert!(!ended.status.success() && files().iter().all(|name| name.starts_with("out.db.part")), "{:?}", files());
+    until("the server has ended it", || copies("true") == "0");
+    // Longer than the server lets a change of a store stand idle.
+    let copied = copy_while_a_table_is_held(&|copy| {
+        kill(copy, Signal::SIGSTOP).unwrap();
+        std::fs::remove_file(&held).unwrap();
+        until("the copy stands idle", || {
+            copies("state = 'idle in transaction' AND state_change < now() - interval '6s'") == "1"
+                || copies("true") == "0"
+        });
+        kill(copy, Signal::SIGCONT).unwrap();
+    });
+    let said = String::from_utf8([copied.stdout, copied.stderr].concat()).unwrap();
+    assert!(copied.status.success() && said.starts_with("out.db: "), "{said}");
+    assert_eq!(files(), ["out.db"]);
+    let check =
+        std::process::Command::new(binary("ken-store")).args(["--check", "out.db"]).current_dir(folder.path()).output();
+    assert_eq!(String::from_utf8(check.unwrap().stdout).unwrap(), "out.db: ok\n");
+    // Another one is not put in its place, and a copy with a fault leaves nothing.
+    let copy = |name: &str| {
+        let mut copy = std::process::Command::new(binary("ken-store"));
+        copy.args(["migrate", "--to-sqlite", name, "--home"]).arg(system.home()).current_dir(folder.path());
+        String::from_utf8(copy.output().unwrap().stderr).unwrap()
+    };
+    assert!(copy("out.db").contains("exists already"));
+    server.sql(&database, "ALTER TABLE ken.keys RENAME TO other");
+    assert!(copy("other.db").contains("ken-store: "));
+    assert_eq!(files(), ["out.db"]);
 }
 
 #[test]

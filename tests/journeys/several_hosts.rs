@@ -97,6 +97,33 @@ fn a_reader_on_one_host_sees_at_once_what_is_written_on_the_other() {
     assert!(times[100] < Duration::from_millis(500), "{:?}", times[100]);
 }
 
+/// A store stands still while others migrate the schema, and goes on: it writes nothing into tables that it does not know, on the connection
+/// that it still has.
+#[test]
+fn a_store_that_stood_still_during_a_migration_does_not_write() {
+    let Some(server) = Postgres::start(&[]) else { return };
+    let database = server.database();
+    let sql = |sql: &str| server.sql(&database, &format!("SET search_path = ken; {sql}"));
+    let first = home_on(&server.url(&database));
+    let stands = Pid::from_raw(first.pid("store"));
+    kill(stands, Signal::SIGSTOP).unwrap();
+    // As before the last migration, which changes rows alone and can be made again.
+    sql("UPDATE schema_version SET version = version - 1; UPDATE hosts SET renewed_at = renewed_at - 20000");
+    let migrated = home_on(&server.url(&database));
+    assert_eq!(add(&migrated, "t"), 201);
+    let seen = sql("SELECT active, leads FROM hosts ORDER BY renewed_at");
+    assert_eq!(seen, "0|0\n1|1", "the epoch of a silent host ends with the migration");
+    // And now those of a newer ken.
+    sql("UPDATE schema_version SET version = 99");
+    kill(stands, Signal::SIGCONT).unwrap();
+    until("it sees the newer tables", || {
+        String::from_utf8(first.ken(&["status"]).stderr).unwrap().contains("has version 99")
+    });
+    assert_eq!(add(&first, "late"), 503);
+    assert_eq!(sql("SELECT count(*) FROM knowledge WHERE title = 'late'"), "0");
+    assert_eq!(sql("SELECT active, leads FROM hosts ORDER BY renewed_at"), seen);
+}
+
 /// Both gateways get the same request at the same time. `KEN_PAIRS=10000` is the long form.
 #[test]
 fn a_request_that_two_gateways_get_has_one_effect() {

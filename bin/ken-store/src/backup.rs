@@ -36,9 +36,7 @@ fn copy(from: &Path, to: &Path) -> Result<(), Error> {
     if to.exists() {
         return Err(Error::invalid(to.display().to_string(), "exists already").hint("name a new file"));
     }
-    let mut name = to.as_os_str().to_owned();
-    name.push(".part");
-    let part = PathBuf::from(name);
+    let part = beside(to, ".part");
     let done = write(from, &part).and_then(|()| Sqlite::check(&part, true));
     let done = done.and_then(|()| keep(&part, to).map_err(|error| wrong(to, &error)));
     if done.is_err() {
@@ -47,7 +45,14 @@ fn copy(from: &Path, to: &Path) -> Result<(), Error> {
     done
 }
 
-fn wrong(path: &Path, error: &dyn std::error::Error) -> Error {
+/// Returns the path of a file beside another one.
+pub(crate) fn beside(path: &Path, suffix: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(suffix);
+    name.into()
+}
+
+pub(crate) fn wrong(path: &Path, error: &dyn std::error::Error) -> Error {
     Error::unavailable(format!("{}: {error}", path.display()))
 }
 
@@ -59,7 +64,8 @@ fn write(from: &Path, part: &Path) -> Result<(), Error> {
     Sqlite::copy(from, part, |tables| ops::delete_from_copy(tables, Timestamp::now()))
 }
 
-fn keep(part: &Path, to: &Path) -> io::Result<()> {
+/// Gives a finished copy its name.
+pub(crate) fn keep(part: &Path, to: &Path) -> io::Result<()> {
     // The content before the name, and the name in its folder last: after a loss of power the name leads to a whole copy or to nothing.
     File::open(part)?.sync_all()?;
     std::fs::rename(part, to)?;

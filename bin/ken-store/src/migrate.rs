@@ -7,6 +7,7 @@ use clap::Parser;
 use ken_store::transfer::{self, Copied};
 use ken_types::{Code, Error};
 
+use crate::backup::{beside, keep, wrong};
 use crate::cli::print;
 use crate::settings::{places, server_url_of};
 
@@ -77,34 +78,31 @@ fn to_postgres(folder: &Path, url: &str) -> Result<String, Error> {
     Ok(format!("{}; the file is now {}", summary(&copied), moved.display()))
 }
 
+/// Copies to another name in the same folder, so that a file with the name that is asked for is always whole, even if this process is ended
+/// at any time. What it leaves then is removed by the next one.
 fn to_sqlite(url: &str, folder: &Path, file: &Path) -> Result<String, Error> {
     if file.exists() {
         return Err(Error::new(Code::Invalid, format!("{}: exists already", file.display())).hint("name a new file"));
     }
-    // It gets its name when it is complete: a copy that was interrupted would pass for a database that is empty.
-    let unfinished = beside(file, ".unfinished");
-    remove(&unfinished);
-    let copied = transfer::to_sqlite(url, folder, &unfinished).and_then(|copied| {
-        let named = std::fs::rename(beside(&unfinished, ACKNOWLEDGED), beside(file, ACKNOWLEDGED));
-        named.and_then(|()| std::fs::rename(&unfinished, file)).map_err(|error| {
-            Error::unavailable(format!("{}: the copy cannot get this name: {error}", file.display()))
-        })?;
-        Ok(copied)
+    let part = beside(file, ".part");
+    let remove_part = || {
+        _ = std::fs::remove_file(&part);
+        remove_beside(&part);
+    };
+    remove_part();
+    let copied = transfer::to_sqlite(url, folder, &part).and_then(|copied| {
+        // What is beside the new file is that of an older one, and would be taken for its log and its last change.
+        remove_beside(file);
+        keep(&part, file).map_err(|error| wrong(file, &error)).map(|()| copied)
     });
-    remove(&unfinished);
+    remove_part();
     let hint = "to use it, put it into state/store as ken.db, and remove the URL from the settings";
     Ok(format!("{}: {}; {hint}", file.display(), summary(&copied?)))
 }
 
-fn beside(file: &Path, suffix: &str) -> PathBuf {
-    let mut name = file.as_os_str().to_owned();
-    name.push(suffix);
-    name.into()
-}
-
-/// Removes what a copy has left beside the database, and an unfinished copy itself.
-fn remove(file: &Path) {
-    for suffix in ["", "-wal", "-shm", ".lock", ACKNOWLEDGED] {
+/// Removes the files that belong to a database of this name, but not the database.
+fn remove_beside(file: &Path) {
+    for suffix in ["-wal", "-shm", ".lock", ACKNOWLEDGED] {
         _ = std::fs::remove_file(beside(file, suffix));
     }
 }

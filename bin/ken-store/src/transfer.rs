@@ -82,7 +82,7 @@ pub fn to_postgres(file: &Path, url: &str, state: &Path) -> Result<Copied, Error
     let mut reader = source.reader()?;
     let mut writer = Postgres::open(url, state)?.writer()?;
     let copied = writer.begin().and_then(|_| {
-        writer.tables().allow_pauses()?;
+        writer.tables().lift_limits()?;
         check_alone(writer.tables())?;
         let mut copied = Copied::new();
         reader.read(false, &mut |from| {
@@ -101,7 +101,7 @@ pub fn to_sqlite(url: &str, state: &Path, file: &Path) -> Result<Copied, Error> 
     let mut source = Postgres::open(url, state)?.writer()?;
     // A transaction that writes, so that no store changes anything meanwhile.
     let copied = source.begin().and_then(|_| {
-        source.tables().allow_pauses()?;
+        source.tables().lift_limits()?;
         check_alone(source.tables())?;
         let mut target = Sqlite::open(file)?.writer()?;
         target.begin()?;

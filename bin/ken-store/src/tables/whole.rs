@@ -69,8 +69,8 @@ pub trait Whole: Sql {
         self.execute(&format!("DELETE FROM {table}"), params![])
     }
 
-    /// Lets the transaction wait while another database is read or written.
-    fn allow_pauses(&self) -> Result<(), Error>;
+    /// Takes the limits on time from this transaction: a copy waits for the other database as long as that takes.
+    fn lift_limits(&self) -> Result<(), Error>;
 
     /// Makes the keys of later rows follow those that were inserted with their keys.
     fn continue_keys(&self) -> Result<(), Error>;

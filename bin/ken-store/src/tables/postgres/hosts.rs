@@ -26,16 +26,11 @@ use ken_types::ops::telemetry::RunHost;
 use ken_types::{Error, Timestamp, hex};
 
 use super::fault::lost_place;
-use super::session::{Session, WRITE};
-use super::{Database, health};
+use super::session::{NOW, ONE_AT_A_TIME, Session, WRITE};
+use super::{Database, health, schema};
 use crate::tables::sql::{Row, Sql, all, first, params};
 use crate::tables::{AbsentHost, HOST_LEASE_MS, HostTable, OtherHost, Tended};
 
-/// Makes changes wait for those of other hosts: "KEN2". The limit is longer than the server lets a transaction stand idle, so that a host which
-/// was stopped in the middle of one does not fail the changes of the others.
-const ONE_AT_A_TIME: &str = "SET LOCAL lock_timeout = '6s'; SELECT pg_advisory_xact_lock(1262833202)";
-/// The time of the server in milliseconds.
-pub(super) const NOW: &str = "(extract(epoch FROM clock_timestamp()) * 1000)::bigint";
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 /// The file in the state folder that contains the id of this host.
 const FILE: &str = "host";
@@ -108,7 +103,11 @@ impl Host {
             return Ok(None);
         }
         self.begin_change(session);
-        let joined = self.join_in(session).and_then(|joined| session.commit_for_certain().map(|()| joined));
+        // Under the lock, which a migration takes as well: this host may have been silent while a newer ken has changed the tables.
+        let checked = schema::check_current(session);
+        let joined = checked
+            .and_then(|()| self.join_in(session))
+            .and_then(|joined| session.commit_for_certain().map(|()| joined));
         if joined.is_err() {
             _ = session.batch("ROLLBACK");
         }

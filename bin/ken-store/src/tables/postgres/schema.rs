@@ -3,8 +3,7 @@
 
 use ken_types::Error;
 
-use super::hosts::NOW;
-use super::session::Session;
+use super::session::{NOW, ONE_AT_A_TIME, Session};
 use crate::tables::HOST_LEASE_MS;
 use crate::tables::sql::{Row, params};
 
@@ -39,6 +38,11 @@ pub(super) fn check_present(session: &mut Session) -> Result<(), Error> {
     if !check(session)? {
         return Err(refuse(session, "the database has no tables of ken", "start ken once, or name another database"));
     }
+    check_current(session)
+}
+
+/// Checks that the schema is that of this release.
+pub(super) fn check_current(session: &mut Session) -> Result<(), Error> {
     let version = version(session)?;
     check_version(session, version)?;
     if version < STEPS.len() {
@@ -119,9 +123,9 @@ fn check_version(session: &Session, version: usize) -> Result<(), Error> {
     Err(refuse(session, &what, "start the newer ken-store, or restore a backup made before it"))
 }
 
-/// Applies the migrations that are missing, in one transaction, while no other store does.
+/// Applies the migrations that are missing, in one transaction, while no other store does, and none changes anything.
 fn migrate(session: &mut Session, host: &str) -> Result<(), Error> {
-    session.batch(&format!("BEGIN; SET LOCAL statement_timeout = 0; {LOCK}"))?;
+    session.batch(&format!("BEGIN; SET LOCAL statement_timeout = 0; {LOCK}; {ONE_AT_A_TIME}"))?;
     let done = apply(session, host);
     let ended = session.batch(if done.is_ok() { "SELECT 1; COMMIT" } else { "ROLLBACK" });
     let version = done?;

@@ -40,6 +40,11 @@ const MAX_QUEUED_BYTES: usize = 1 << 20;
 /// stopped in the middle of a transaction keeps others from taking its place.
 const LIMITS: &str = "SET LOCAL search_path = ken; SET LOCAL statement_timeout = '10s'; SET LOCAL lock_timeout = '5s'; \
                       SET LOCAL idle_in_transaction_session_timeout = '5s'";
+/// Makes changes wait for those of other hosts: "KEN2". The limit is longer than the server lets a transaction stand idle, so that a host which
+/// was stopped in the middle of one does not fail the changes of the others.
+pub(super) const ONE_AT_A_TIME: &str = "SET LOCAL lock_timeout = '6s'; SELECT pg_advisory_xact_lock(1262833202)";
+/// The time of the server in milliseconds.
+pub(super) const NOW: &str = "(extract(epoch FROM clock_timestamp()) * 1000)::bigint";
 const BEGIN: &str = "BEGIN";
 /// The modes of transactions.
 pub(super) const READ: &str = "ISOLATION LEVEL REPEATABLE READ READ ONLY";

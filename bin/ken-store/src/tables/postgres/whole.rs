@@ -36,8 +36,9 @@ impl Whole for Database {
     }
 
     /// No other host works meanwhile, so that none is kept waiting.
-    fn allow_pauses(&self) -> Result<(), Error> {
-        self.execute("SET LOCAL idle_in_transaction_session_timeout = 0", params![])
+    fn lift_limits(&self) -> Result<(), Error> {
+        self.execute("SET LOCAL idle_in_transaction_session_timeout = 0", params![])?;
+        self.execute("SET LOCAL statement_timeout = 0", params![])
     }
 
     fn continue_keys(&self) -> Result<(), Error> {

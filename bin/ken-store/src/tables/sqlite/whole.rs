@@ -22,7 +22,7 @@ impl Whole for Database {
         Ok(())
     }
 
-    fn allow_pauses(&self) -> Result<(), Error> {
+    fn lift_limits(&self) -> Result<(), Error> {
         Ok(())
     }
 
