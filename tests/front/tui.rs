@@ -698,6 +698,17 @@ fn what_an_editor_has_saved_before_it_is_interrupted_is_kept() {
         assert!(!screen.contains("draft"), "{screen}");
         terminal.press(" and more");
         terminal.wait_for_text("and more");
+
+        // The signal reaches the editor, its shell and the client. The editor goes on, and saves later.
+        let editor = system.home().join("editor");
+        let script = format!("#!/bin/sh\ntrap '' INT QUIT\nkill -{signal} 0\nsleep 0.3\necho 'saved later' > \"$1\"\n");
+        std::fs::write(&editor, script).unwrap();
+        std::fs::set_permissions(&editor, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+        let mut command = client(&system, &[]);
+        let mut terminal = Terminal::start(command.env("EDITOR", &editor), 80, 24);
+        terminal.wait_for_text("All is well.");
+        terminal.press("my draft\u{7}");
+        terminal.wait_for_text("› saved later");
     }
 }
 

@@ -273,8 +273,10 @@ impl App {
             return Ok(());
         };
         self.screen.suspend();
-        // The variable can contain arguments, so the shell splits it, as in other programs.
-        let status = Command::new("/bin/sh").arg("-c").arg(format!("{editor} \"$1\"")).arg("sh").arg(&path).status();
+        // The variable can contain arguments, so the shell splits it, as in other programs. With its trap, it waits for the editor after
+        // Ctrl+C and Ctrl+\, which then have their usual effect in the editor alone.
+        let run = format!("trap : INT QUIT; {editor} \"$1\"");
+        let status = Command::new("/bin/sh").arg("-c").arg(run).arg("sh").arg(&path).status();
         self.has_edited = true;
         self.screen.resume()?;
         // Also an editor that was killed may have saved something.

@@ -9,7 +9,7 @@ use ratatui::widgets::{Block as Frame, Clear, Widget};
 use unicode_segmentation::UnicodeSegmentation;
 
 use crate::markdown::FAINT;
-use crate::model::approval::Dialog;
+use crate::model::approval::{Dialog, Drawn};
 use crate::model::block::one_line;
 use crate::model::list::List;
 use crate::model::{Connection, Model, Overlay, Usage};
@@ -441,9 +441,10 @@ fn approval_window(dialog: &mut Dialog, area: Rect, buffer: &mut Buffer) -> Opti
     const MIN_COLUMNS: u16 = 10;
     const MIN_ROWS: u16 = 5;
     let columns = area.width.saturating_sub(6).min(110);
-    dialog.is_shown = columns >= MIN_COLUMNS && area.height >= MIN_ROWS;
-    let drawn = dialog.drawn.take().filter(|(width, _)| *width == columns);
-    let (_, lines) = drawn.unwrap_or_else(|| (columns, approval_lines(&dialog.request, columns)));
+    let drawn = dialog.drawn.take().filter(|drawn| drawn.columns == columns);
+    let drawn = drawn.unwrap_or_else(|| request_in(columns, &dialog.request));
+    let lines = &drawn.lines;
+    dialog.is_shown = drawn.fits && columns >= MIN_COLUMNS && area.height >= MIN_ROWS;
     let keys = match &dialog.reason {
         Some(reason) => {
             let label = "deny, because: ";
@@ -476,7 +477,8 @@ fn approval_window(dialog: &mut Dialog, area: Rect, buffer: &mut Buffer) -> Opti
         let more = format!("↓ more · {} of {} lines · Home, End", dialog.scroll + visible, lines.len());
         row(&more, FAINT, inner.x, inner.y + height, inner, buffer);
     }
-    dialog.drawn = Some((columns, lines));
+    dialog.page = visible;
+    dialog.drawn = Some(drawn);
     let y = inner.bottom().saturating_sub(below.saturating_sub(1)).max(inner.y);
     for (line, y) in keys.iter().zip(y..inner.bottom()) {
         buffer.set_string(inner.x, y, line.to_string(), STRONG);
@@ -486,14 +488,15 @@ fn approval_window(dialog: &mut Dialog, area: Rect, buffer: &mut Buffer) -> Opti
     Some(Position::new(x.min(inner.right().saturating_sub(1)), y))
 }
 
-fn approval_lines(request: &Request, columns: u16) -> Vec<Line<'static>> {
+fn request_in(columns: u16, request: &Request) -> Drawn {
     let mut lines = Vec::new();
     for line in request.lines() {
         let cut = if matches!(line.kind, Kind::What | Kind::Fact | Kind::Risk) { Cut::Words } else { Cut::Anywhere };
         let styled = Line::styled(line.text, style_of(line.kind, &request.risk));
         lines.extend(wrap(&styled, usize::from(columns), 2, cut));
     }
-    lines
+    let fits = lines.iter().all(|line| line.width() <= usize::from(columns));
+    Drawn { columns, lines, fits }
 }
 
 fn style_of(kind: Kind, risk: &str) -> Style {

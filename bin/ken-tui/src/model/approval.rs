@@ -11,17 +11,27 @@ pub(crate) struct Dialog {
     pub(crate) is_loaded: bool,
     /// Whether the window has room for the request. What is not on the screen cannot be approved.
     pub(crate) is_shown: bool,
-    /// The lines as drawn for a width. They are kept, because a diff can have many thousands.
-    pub(crate) drawn: Option<(u16, Vec<Line<'static>>)>,
+    /// The number of lines of the request that are on the screen.
+    pub(crate) page: usize,
+    pub(crate) drawn: Option<Drawn>,
     /// The index of the first visible line.
     pub(crate) scroll: usize,
     /// The reason for a denial, while it is being typed.
     pub(crate) reason: Option<String>,
 }
 
+/// The lines of a request for a width. They are kept, because a diff can have many thousands.
+#[derive(Debug)]
+pub(crate) struct Drawn {
+    pub(crate) columns: u16,
+    pub(crate) lines: Vec<Line<'static>>,
+    /// Whether all of each line fits into the width. One cluster of letters can be wider than a window, and is not drawn then.
+    pub(crate) fits: bool,
+}
+
 impl Dialog {
     pub(crate) fn new(request: Request) -> Dialog {
-        Dialog { request, is_loaded: false, is_shown: false, drawn: None, scroll: 0, reason: None }
+        Dialog { request, is_loaded: false, is_shown: false, page: 0, drawn: None, scroll: 0, reason: None }
     }
 
     /// Shows the whole request. The person stays at the same line.

@@ -316,7 +316,7 @@ impl Model {
 
     /// Handles keys of the help: arrows scroll, any other key closes it.
     fn help_key(&mut self, scroll: usize, key: &Input) {
-        if let Some(scroll) = scrolled(scroll, key) {
+        if let Some(scroll) = scrolled(scroll, key, 10) {
             self.overlay = Overlay::Help(scroll);
         }
     }
@@ -343,7 +343,8 @@ impl Model {
                 return self.effects.push(Effect::Decide { request, decision });
             }
             Key::Char('d') if is_typed(key) => dialog.reason = Some(String::new()),
-            _ => dialog.scroll = scrolled(dialog.scroll, key).unwrap_or(dialog.scroll),
+            // A page is what is on the screen, so that no line is passed over.
+            _ => dialog.scroll = scrolled(dialog.scroll, key, dialog.page.max(1)).unwrap_or(dialog.scroll),
         }
         self.overlay = Overlay::Approval(dialog);
     }
@@ -380,13 +381,13 @@ pub(super) fn pasted(text: &str) -> String {
     ken_text::for_terminal(&text).into_owned()
 }
 
-/// Returns the first visible line of a window after a scrolling key, or `None` for any other key.
-fn scrolled(top: usize, key: &Input) -> Option<usize> {
+/// Returns the first visible line of a window after a scrolling key, or `None` for any other key. `page` is a number of lines.
+fn scrolled(top: usize, key: &Input, page: usize) -> Option<usize> {
     Some(match key.key {
         Key::Up => top.saturating_sub(1),
         Key::Down => top.saturating_add(1),
-        Key::PageUp => top.saturating_sub(10),
-        Key::PageDown => top.saturating_add(10),
+        Key::PageUp => top.saturating_sub(page),
+        Key::PageDown => top.saturating_add(page),
         Key::Home => 0,
         // The view goes back to the last line.
         Key::End => usize::MAX,

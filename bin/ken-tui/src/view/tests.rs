@@ -5,13 +5,14 @@ use ken_client::chat::{Prompt, Session};
 use ken_types::{Code, Error};
 use ratatui::buffer::Buffer;
 use ratatui::layout::{Position, Rect};
+use ratatui::text::Line;
 use ratatui_textarea::{Input, Key};
 use serde_json::{Value, json};
 
 use super::view;
 use crate::input::Event;
 use crate::message::{Effect, Message, Readiness, Selector};
-use crate::model::Model;
+use crate::model::{Model, Overlay};
 
 /// A state with helpers that send it messages and read the screen.
 struct Client {
@@ -438,6 +439,42 @@ fn what_the_screen_has_no_room_for_cannot_be_approved() {
             client.type_text("d");
             client.key(Key::Enter);
             assert_eq!(client.decisions(), 1, "{columns}x{rows}");
+        }
+    }
+}
+
+/// A cluster of letters that is wider than the window is not drawn.
+#[test]
+fn a_letter_that_is_wider_than_the_window_cannot_be_approved() {
+    let mut client = busy();
+    client.key(Key::F(2));
+    let mut wide = record();
+    wide.summary = format!("Edit {}", "\u{1100}".repeat(40));
+    client.update(Message::Approval(wide));
+    for (columns, decisions) in [(80, 0), (100, 1)] {
+        let screen = client.draw(columns, 24).0.join("\n");
+        assert_eq!(screen.contains("too small a window"), decisions == 0, "{screen}");
+        client.type_text("a");
+        assert_eq!(client.decisions(), decisions, "{screen}");
+    }
+}
+
+#[test]
+fn a_page_of_a_request_passes_over_no_line() {
+    for rows in 5..12 {
+        let mut client = busy();
+        client.key(Key::F(2));
+        client.update(Message::Approval(record()));
+        let mut shown = String::new();
+        for _ in 0..40 {
+            shown.push_str(&client.draw(40, rows).0.join("\n"));
+            client.key(Key::PageDown);
+        }
+        let Overlay::Approval(dialog) = &client.model.overlay else { panic!("{shown}") };
+        let lines = &dialog.drawn.as_ref().unwrap().lines;
+        assert!(lines.len() > 8);
+        for line in lines.iter().map(Line::to_string) {
+            assert!(shown.contains(line.trim()), "{rows}: {line:?}");
         }
     }
 }
