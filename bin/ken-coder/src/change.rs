@@ -32,8 +32,12 @@ pub(crate) struct Plan<'a> {
 }
 
 impl<'a> Plan<'a> {
-    pub(crate) fn new(tree: &'a Tree) -> Plan<'a> {
-        Plan { tree, files: BTreeMap::new() }
+    /// Applies edits to the files of a tree. All plans are made here, so that each is checked.
+    pub(crate) fn of(tree: &'a Tree, edit: impl FnOnce(&mut Plan<'a>) -> Result<(), Error>) -> Result<Plan<'a>, Error> {
+        let mut plan = Plan { tree, files: BTreeMap::new() };
+        edit(&mut plan)?;
+        plan.check_git()?;
+        Ok(plan)
     }
 
     /// Returns the file after the edits so far, or `None` if it does not exist then.
@@ -86,11 +90,11 @@ impl<'a> Plan<'a> {
             .map(|(place, (before, after))| (place, before.as_ref(), after.as_ref()))
     }
 
-    /// Fails if the edits change a file of a repository of git, or complete one. Git takes each folder with these names for
-    /// one, whatever its own name is, and runs what its configuration says, also for a command that only reads. That some
-    /// of the names were there before makes no difference.
-    pub(crate) fn check_git(&self) -> Result<(), Error> {
-        // The names that are going to be in each folder around a file, in lower case, because some file systems ignore it.
+    /// Fails if the edits change a file in a git directory, or complete one. Git takes every folder that has these names for a
+    /// git directory, whatever the folder itself is called, and runs what its configuration says, even for `git status`. It does
+    /// not matter which of the names were there before.
+    fn check_git(&self) -> Result<(), Error> {
+        // The names that each folder around a file gets. They are in lower case, because some file systems ignore case.
         let mut made: BTreeMap<RelPath, BTreeSet<String>> = BTreeMap::new();
         for (place, _, after) in self.pairs() {
             for place in std::iter::once(place.clone()).chain(place.folders()) {
@@ -102,7 +106,7 @@ impl<'a> Plan<'a> {
             let has =
                 |name: &str| names.contains(&name.to_ascii_lowercase()) || self.tree.kind(&folder.join(name)).is_some();
             if has("commondir") || has("HEAD") && has("objects") && has("refs") {
-                let message = format!("{folder} is a repository of git then; git's own files are changed by git only");
+                let message = format!("{folder} is a git directory then; git's own files are changed by git only");
                 return Err(Error::forbidden(message).at("/path"));
             }
         }
@@ -376,11 +380,13 @@ mod tests {
             for name in ["a", "b", "c"] {
                 std::fs::write(path(name), "old").unwrap();
             }
-            let mut plan = Plan::new(&tree);
-            for name in ["a", "b", "new"] {
-                plan.set(&place(name), b"planned".to_vec(), None).unwrap();
-            }
-            plan.remove(&place("c")).unwrap();
+            let plan = Plan::of(&tree, |plan| {
+                for name in ["a", "b", "new"] {
+                    plan.set(&place(name), b"planned".to_vec(), None)?;
+                }
+                plan.remove(&place("c"))
+            });
+            let plan = plan.unwrap();
             // The last file of the change, so that the others are already replaced when it is looked at.
             match meanwhile {
                 Some(text) => std::fs::write(path("c"), text).unwrap(),

@@ -283,7 +283,7 @@ fn staging_in(repository: &Repository<'_>, index: &str) -> Vec<String> {
     env
 }
 
-/// Copies what a split index is the difference to. Git writes the new index whole.
+/// Copies the shared files of a split index, without which git cannot read the copy of the index. Git then writes a whole one.
 fn copy_shared_indexes(settings: &Settings, repository: &Repository<'_>) -> Result<(), Error> {
     let names = file_names(Path::new(&repository.path(&repository.folder)));
     for name in names.into_iter().filter(|name| name.starts_with("sharedindex.")) {

@@ -68,14 +68,6 @@ pub(crate) trait Edits: DeserializeOwned + Send + Sync {
 
     /// Adds its changes to a plan.
     fn plan(&self, plan: &mut Plan<'_>) -> Result<(), Error>;
-
-    /// Returns the files as they will be after its changes.
-    fn planned<'a>(&self, tree: &'a Tree) -> Result<Plan<'a>, Error> {
-        let mut plan = Plan::new(tree);
-        self.plan(&mut plan)?;
-        plan.check_git()?;
-        Ok(plan)
-    }
 }
 
 impl<E: Edits> Operation for E {
@@ -87,14 +79,16 @@ impl<E: Edits> Operation for E {
 
     fn preview(&self, settings: &Settings) -> Result<Preview, Error> {
         let guard = guard(settings, self)?;
-        with_tree(settings, Access::Read, |tree| Ok(Preview::of_plan(settings, &self.planned(tree)?, &guard)))
+        with_tree(settings, Access::Read, |tree| {
+            Ok(Preview::of_plan(settings, &Plan::of(tree, |plan| self.plan(plan))?, &guard))
+        })
     }
 
     fn run(&self, settings: &Settings) -> Result<ChangeResult, Error> {
         let journal = run_confined(settings, Access::Write, || locked(settings))?;
         let guard = guard(settings, self)?;
         with_tree(settings, Access::Write, |tree| {
-            let plan = self.planned(tree)?;
+            let plan = Plan::of(tree, |plan| self.plan(plan))?;
             let permit = gate::pass(settings, &Preview::without_diff(settings, &plan, &guard))?;
             let record = Record { files: plan.entries(), ..record(settings, Self::COMMAND)? };
             if record.files.is_empty() {
@@ -116,7 +110,7 @@ fn guard(settings: &Settings, edits: &impl Edits) -> Result<GitFolders, Error> {
         return Ok(GitFolders::default());
     }
     let places: Vec<RelPath> = with_tree(settings, Access::Read, |tree| {
-        let plan = edits.planned(tree)?;
+        let plan = Plan::of(tree, |plan| edits.plan(plan))?;
         Ok(plan.pairs().map(|(place, ..)| place.clone()).collect())
     })?;
     if of_files(&settings.workspace, places.iter()).approval != Approval::None {
@@ -304,10 +298,7 @@ impl Edits for Apply {
 
 /// Returns the files as they will be after all edits.
 pub(crate) fn plan_of<'a>(tree: &'a Tree, edits: &[OneEdit]) -> Result<Plan<'a>, Error> {
-    let mut plan = Plan::new(tree);
-    plan_all(edits, &mut plan)?;
-    plan.check_git()?;
-    Ok(plan)
+    Plan::of(tree, |plan| plan_all(edits, plan))
 }
 
 fn plan_all(edits: &[OneEdit], plan: &mut Plan<'_>) -> Result<(), Error> {

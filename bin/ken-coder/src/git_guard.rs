@@ -37,7 +37,7 @@ const STATE_FILES: [&str; 4] =
     ["rebase-merge/git-rebase-todo", "rebase-merge/strategy", "rebase-apply/strategy", "sequencer/opts"];
 /// A file that marks a rebase or cherry-pick that a command has begun, which commands may continue. Git removes it with the folder.
 const BEGUN: &str = "ken-begun";
-/// The commands of a todo list that run no program, and the merge strategies that are part of git.
+/// The commands of a rebase's todo list that run no program.
 const TODO: [&str; 25] = [
     "b",
     "break",
@@ -65,6 +65,7 @@ const TODO: [&str; 25] = [
     "revert",
     "cherry-pick",
 ];
+/// The merge strategies that are part of git. Any other one is a program.
 const STRATEGIES: [&str; 6] = ["octopus", "ort", "ours", "recursive", "resolve", "subtree"];
 /// The temporary name of a file that is put back, and the end of the name of what is put aside.
 const TEMPORARY: &str = "tmp_obj_ken";
@@ -223,7 +224,7 @@ impl GitFolders {
         self.named.iter().any(|(named, all)| place == named || *all && place.is_in(named))
     }
 
-    /// Whether it is in a repository of git, also one that is in two folders, the first of which leads to the other.
+    /// Whether a file is in a git directory, or in the folder that the `commondir` file of one names.
     pub(crate) fn holds(&self, place: &RelPath) -> bool {
         self.folders.iter().any(|folder| place.is_in(folder))
     }

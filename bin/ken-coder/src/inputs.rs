@@ -54,7 +54,7 @@ pub(crate) const BUILD_FILES: [&str; 32] = [
     "test.sh",
     "tox.ini",
 ];
-/// Files and folders that editors, hosting services and hooks execute, but no command of a build.
+/// Files and folders from which editors, hosting services and git hooks run commands, but builds do not.
 const TOOL_FILES: [&str; 3] = [".gitlab-ci.yml", ".pre-commit-config.yaml", "Jenkinsfile"];
 const TOOL_FOLDERS: [&str; 6] = [".circleci", ".devcontainer", ".github", ".husky", ".idea", ".vscode"];
 /// How many bytes of all files together are compared by their content. Of the files beyond, size, times and number are

@@ -173,7 +173,7 @@ impl<'a> Repository<'a> {
         self.values.iter().filter(|(name, _)| name == key).map(|(_, value)| value.as_str()).collect()
     }
 
-    /// Fails if `HEAD` and the refs are in a reftable: `HEAD` is written as a file here, and the stashes are read from one.
+    /// Fails if the repository keeps `HEAD` and its refs in a reftable. ken-coder writes `HEAD`, and reads the stashes, as files.
     pub(crate) fn check_refs_are_files(&self) -> Result<(), Error> {
         if self.values("extensions.refstorage").last() != Some(&"reftable") {
             return Ok(());

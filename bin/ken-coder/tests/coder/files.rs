@@ -114,7 +114,7 @@ fn the_folders_of_a_new_home_are_for_their_owner_alone() {
     }
 }
 
-/// Git takes a folder with certain names for a repository, and runs what its configuration says.
+/// Git takes every folder that contains certain names for a git directory, and runs what its configuration says.
 #[test]
 fn no_edit_makes_or_changes_a_repository_of_git() {
     let home = Home::with("rules = [{ path = \"repos\", policy = \"auto-edit\" }]");
@@ -129,7 +129,7 @@ fn no_edit_makes_or_changes_a_repository_of_git() {
         }
         for name in [last.to_string(), last.to_lowercase(), last.to_uppercase()] {
             let why = home.why_not("write", &edit(&docs, &name));
-            assert!(why.contains(&format!("repos/site/{docs} is a repository of git then; git's own files")), "{why}");
+            assert!(why.contains(&format!("repos/site/{docs} is a git directory then; git's own files")), "{why}");
         }
         let why = home.why_not(
             "apply",
@@ -146,7 +146,7 @@ fn no_edit_makes_or_changes_a_repository_of_git() {
         assert!(!home.path("repos/site/deep").exists());
     }
     assert!(home.why_not("write", &edit("docs", "commondir")).contains("git's own files"));
-    // A repository that was there before, and one that is in two folders.
+    // A repository that was there before, and one whose `commondir` file names a second folder.
     home.git(&["init", "-q"]);
     home.git(&["init", "-q", "--bare", "fixture.git"]);
     for name in ["config", "hooks/post-update", "HEAD", "refs/heads/new", "README.md"] {
@@ -159,7 +159,7 @@ fn no_edit_makes_or_changes_a_repository_of_git() {
     }
     assert!(home.why_not("write", &edit("two/work", "config")).contains("git's own files"));
     assert_eq!(home.preview("write", &edit("two/common", "config"))["approval"], "ask");
-    // A folder that has some of the names is not one.
+    // A folder that has only some of the names is no git directory.
     for name in ["HEAD", "objects.md", "refs", "config"] {
         home.done("write", &edit("plain", name));
     }

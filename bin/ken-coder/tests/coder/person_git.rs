@@ -637,7 +637,7 @@ fn a_refused_change_of_the_configuration_names_what_can_be_approved() {
     assert_eq!((&ran["status"], &ran["hint"]), (&json!(0), &Value::Null), "{ran}");
 }
 
-/// Git writes through the links in its folders: messages, logs and lists of refs, all of which can contain commands.
+/// Git follows symbolic links in its folders when it writes messages, logs and lists of refs, and all of these can contain commands.
 #[test]
 fn a_command_leaves_no_link_in_a_folder_of_git() {
     let world = World::new(None, false);

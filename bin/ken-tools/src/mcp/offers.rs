@@ -46,9 +46,9 @@ where
 /// The tools of a server.
 #[derive(Clone, Default)]
 pub(crate) struct ToolList {
-    /// Those that can be used, sorted by name.
+    /// The tools that can be used, sorted by name.
     pub(crate) tools: Pinned,
-    /// The names of those for which there is no room.
+    /// The names of the tools beyond the limit, which cannot be used.
     pub(crate) beyond: Vec<String>,
 }
 
