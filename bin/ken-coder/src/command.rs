@@ -574,10 +574,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_command_is_one_line_without_control_characters() {
+    fn a_command_is_one_line_that_names_control_characters() {
         let line = |words: &[&str]| command_line(&words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>());
         assert_eq!(line(&["sh", "-c", "a b", ""]), r#"sh -c "a b" """#);
-        assert_eq!(line(&["a\u{1b}[2Jb", "c\rd"]), "a[2Jb \"c\\rd\"");
+        assert_eq!(line(&["a\u{1b}[2Jb", "c\rd"]), r#""a\u{1b}[2Jb" "c\rd""#);
     }
 
     #[test]
