@@ -106,7 +106,9 @@ impl<'a> Plan<'a> {
             let has =
                 |name: &str| names.contains(&name.to_ascii_lowercase()) || self.tree.kind(&folder.join(name)).is_some();
             if has("commondir") || has("HEAD") && has("objects") && has("refs") {
-                let message = format!("{folder} is a git directory then; git's own files are changed by git only");
+                let message = format!(
+                    "{folder} is a git directory, or would become one; git's own files are changed by git only"
+                );
                 return Err(Error::forbidden(message).at("/path"));
             }
         }

@@ -129,7 +129,10 @@ fn no_edit_makes_or_changes_a_repository_of_git() {
         }
         for name in [last.to_string(), last.to_lowercase(), last.to_uppercase()] {
             let why = home.why_not("write", &edit(&docs, &name));
-            assert!(why.contains(&format!("repos/site/{docs} is a git directory then; git's own files")), "{why}");
+            assert!(
+                why.contains(&format!("repos/site/{docs} is a git directory, or would become one; git's own files")),
+                "{why}"
+            );
         }
         let why = home.why_not(
             "apply",
