@@ -154,7 +154,7 @@ fn a_server_that_is_away_is_named_and_waited_for() {
     let Some(server) = Postgres::start(&[]) else { return };
     let database = server.database();
     server.crash();
-    let system = home_on(&server.socket_url(&database));
+    let mut system = home_on(&server.socket_url(&database));
     let refused = system.post("/api/knowledge", &json!({"title": "t", "content": "c"})).expect(503);
     assert!(refused.text("/error").contains(&database), "{refused:?}");
     let status = system.ken(&["status"]);
@@ -163,10 +163,24 @@ fn a_server_that_is_away_is_named_and_waited_for() {
     let pid = system.pid("store");
     server.resume();
     until("the store has found its server", || is_ready(&system));
-    system.post("/api/knowledge", &json!({"title": "t", "content": "c"})).expect(201);
+    let entry = system.post("/api/knowledge", &json!({"title": "t", "content": "c"})).expect(201).text("/record/id");
     assert_eq!(system.pid("store"), pid, "the store was restarted");
-    let backup = system.ken(&["backup", "/tmp/never.tar"]);
-    assert!(String::from_utf8(backup.stderr).unwrap().contains("pg_dump"));
+    // The files of the home are saved and restored, and the data on the server stays as it is.
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("ken.tar");
+    let file = file.to_str().unwrap();
+    let backup = system.ken(&["backup", file]);
+    let said = String::from_utf8(backup.stderr).unwrap();
+    assert!(backup.status.success() && said.contains("not in the backup: the data on the database server"), "{said}");
+    assert!(system.ken(&["backup", "--verify", file]).status.success());
+    assert_eq!(system.down(), Some(0));
+    std::fs::write(system.home().join("models.toml"), "# written after the backup\n").unwrap();
+    let restored = system.ken(&["restore", "--replace", file]);
+    let said = String::from_utf8(restored.stderr).unwrap();
+    assert!(restored.status.success() && said.contains("the backup has no database"), "{said}");
+    assert!(!system.home().join("models.toml").exists());
+    system.up();
+    system.get(&format!("/api/knowledge/{entry}")).expect(200);
 }
 
 /// The server is killed while it commits, and its synchronous standby takes its place. The old one becomes the standby of the new one. In the

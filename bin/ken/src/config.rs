@@ -6,7 +6,7 @@ use std::path::Path;
 use clap::{Args, Subcommand};
 use ken_client::nearest;
 use ken_types::Error;
-use ken_types::config::Config;
+use ken_types::config::{Config, STORE_URL};
 use ken_types::places::Places;
 use ken_types::providers::secret_name;
 use ken_types::secrets;
@@ -281,6 +281,14 @@ fn secret_lines(path: &Path) -> Vec<(String, String, usize)> {
 pub(crate) fn secrets(path: &Path) -> Vec<(String, String)> {
     let lines = secret_lines(path).into_iter();
     lines.map(|(name, value, _)| (name, value)).collect()
+}
+
+/// Whether the data is on a database server.
+pub(crate) fn is_on_server(places: &Places) -> Result<bool, Error> {
+    let is_set = |(name, value): &(String, String)| name == STORE_URL && !value.is_empty();
+    let is_secret = secrets(&places.secrets()).iter().any(is_set);
+    let is_in_environment = std::env::var(STORE_URL).is_ok_and(|url| !url.is_empty());
+    Ok(is_secret || is_in_environment || !effective_config(&places.config)?.store.url.is_empty())
 }
 
 #[cfg(test)]

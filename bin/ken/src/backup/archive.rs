@@ -13,7 +13,7 @@ use nix::errno::Errno;
 use tar::{Builder, EntryType, Header};
 
 use super::below::Below;
-use super::manifest::{FOLDER, MANIFEST, MAX_FILES, Manifest, Summed, VERSION};
+use super::manifest::{self, FOLDER, MANIFEST, MAX_FILES, Manifest, Summed, VERSION};
 use super::scope::{Root, STORE, is_secret, present};
 
 /// What was written, and what was not.
@@ -25,15 +25,15 @@ pub(super) struct Written {
     pub(super) left_out: Vec<String>,
 }
 
-/// Writes the files of a system, with `database` as its database.
-pub(super) fn write(to: impl Write, places: &Places, database: File, secrets: bool) -> Result<Written, Error> {
+/// Writes the files of a system, with `database` as its database, if it has one of its own.
+pub(super) fn write(to: impl Write, places: &Places, database: Option<File>, secrets: bool) -> Result<Written, Error> {
     let written = Written { manifest: Manifest::new(secrets), secrets: Vec::new(), left_out: Vec::new() };
     let mut archive = Archive { builder: Builder::new(to), written };
     for unit in present(places).map_err(|error| failed(&places.state.display(), &error))? {
         let path = unit.path(places);
         let name = format!("{}/{}", unit.root.name(), unit.name);
         if unit.root == Root::State && unit.name == STORE {
-            archive.add_database(&database)?;
+            database.iter().try_for_each(|database| archive.add_database(database))?;
             continue;
         }
         let folder = Below::of(path.parent().unwrap_or(Path::new("/")));
@@ -99,7 +99,7 @@ impl<W: Write> Archive<W> {
     }
 
     fn add_database(&mut self, database: &File) -> Result<(), Error> {
-        let name = format!("{}/{STORE}/ken.db", Root::State.name());
+        let name = manifest::database();
         let about = database.metadata().map_err(|error| failed(&name, &error))?;
         self.add_folder(&format!("{}/{STORE}", Root::State.name()), 0o700, about.mtime())?;
         self.add_file(database, &name, &about)

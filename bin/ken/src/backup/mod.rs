@@ -22,6 +22,7 @@ use ken_types::places::Places;
 use ken_types::{Code, Error};
 
 use crate::access::denied;
+use crate::config;
 use crate::external::{cannot_run, installed};
 use crate::output::{format_count, print_line, print_note};
 use crate::progress::during;
@@ -66,18 +67,9 @@ pub(crate) fn backup(places: &Places, args: &Backup) -> Result<(), Error> {
         let manifest = during("checking the backup", || read(&args.file, None))?;
         return print_line(&format!("{}: ok, {}", args.file.display(), summary(&manifest)));
     }
-    let database = places.state.join(STORE).join("ken.db");
-    if let Err(error) = database.try_exists() {
-        return Err(denied(&database, &error));
-    }
-    if !database.is_file() {
-        let error = Error::invalid(database.display().to_string(), "there is no database");
-        return Err(error.hint(
-            "if the data is in PostgreSQL, its own tools save it: pg_dump --format=custom --schema=ken --file=FILE URL; ken-postgres(7)",
-        ));
-    }
+    let database = database(places)?;
     if args.file == Path::new("-") {
-        return to_stdout(places, &database, args.secrets);
+        return to_stdout(places, database.as_deref(), args.secrets);
     }
     if args.secrets {
         let file = args.file.display();
@@ -85,10 +77,25 @@ pub(crate) fn backup(places: &Places, args: &Backup) -> Result<(), Error> {
             .hint(format!("encrypt them: ken backup --secrets - | age -p >{file}.age")));
     }
     let target = Target::of(&args.file, args.keep)?;
-    let written = during("copying the data", || to_file(places, &database, &target))?;
+    let written = during("copying the data", || to_file(places, database.as_deref(), &target))?;
     print_line(&format!("{}: {}", target.file.display(), summary(&written.manifest)))?;
     print_what_is_missing(places, &written);
     target.rotate()
+}
+
+/// Returns the file of the database. `None` if the data is on a database server, whose own tools save it.
+fn database(places: &Places) -> Result<Option<PathBuf>, Error> {
+    let database = places.state.join(STORE).join("ken.db");
+    if let Err(error) = database.try_exists() {
+        return Err(denied(&database, &error));
+    }
+    if database.is_file() {
+        Ok(Some(database))
+    } else if config::is_on_server(places)? {
+        Ok(None)
+    } else {
+        Err(Error::invalid(database.display().to_string(), "there is no database"))
+    }
 }
 
 fn summary(manifest: &Manifest) -> String {
@@ -105,6 +112,9 @@ fn print_what_is_missing(places: &Places, written: &Written) {
     for name in &written.left_out {
         print_note(&format!("not in the backup: {name}, which is neither a file nor a folder"));
     }
+    if !written.manifest.has_database() {
+        print_note("not in the backup: the data on the database server: pg_dump saves it, see ken-postgres(7)");
+    }
     let workspace = places.state.join("workspace");
     let holds = |name: &str| std::fs::read_dir(workspace.join(name)).is_ok_and(|mut entries| entries.next().is_some());
     if holds("repos") || holds("projects") {
@@ -117,10 +127,10 @@ fn failed(path: &Path, error: &io::Error) -> Error {
 }
 
 /// Writes to a temporary name, and renames the file when all of it is on the disk. A file with its name is always complete.
-fn to_file(places: &Places, database: &Path, target: &Target) -> Result<Written, Error> {
+fn to_file(places: &Places, database: Option<&Path>, target: &Target) -> Result<Written, Error> {
     let part = target.beside(".part");
     let write = || {
-        let copy = copy_of(database, &target.beside(".db"))?;
+        let copy = database.map(|database| copy_of(database, &target.beside(".db"))).transpose()?;
         _ = std::fs::remove_file(&part);
         let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&part);
         let file = file.map_err(|error| failed(&part, &error))?;
@@ -136,7 +146,7 @@ fn to_file(places: &Places, database: &Path, target: &Target) -> Result<Written,
 const BUFFER: usize = 256 * 1024;
 
 /// A pipe is taken to lead to a program that encrypts, or to another machine; a file would hold the secrets as they are.
-fn to_stdout(places: &Places, database: &Path, secrets: bool) -> Result<(), Error> {
+fn to_stdout(places: &Places, database: Option<&Path>, secrets: bool) -> Result<(), Error> {
     let stdout = io::stdout();
     if stdout.is_terminal() {
         return Err(Error::invalid("-", "a backup is not for a terminal").hint("write it to a file, or into a pipe"));
@@ -150,7 +160,7 @@ fn to_stdout(places: &Places, database: &Path, secrets: bool) -> Result<(), Erro
     ken_tool::print(b"")?;
     let target = Target::of(&places.state.join(".backup"), None)?;
     let written = during("copying the data", || {
-        let copy = copy_of(database, &target.beside(".db"))?;
+        let copy = database.map(|database| copy_of(database, &target.beside(".db"))).transpose()?;
         archive::write(BufWriter::with_capacity(BUFFER, Output(stdout.lock())), places, copy, secrets)
     })?;
     print_what_is_missing(places, &written);
@@ -244,8 +254,12 @@ fn put_back(places: &Places, file: &Path, replace: bool) -> Result<(), Error> {
 /// Unpacks a backup beside the data and checks it.
 fn unpack(places: &Places, file: &Path, stage: &Stage) -> Result<Plan, Error> {
     let manifest = read(file, Some(stage))?;
-    let database = stage::folder(Root::State, places).join(STORE).join("ken.db");
-    store(&[OsStr::new("--check"), database.as_os_str()])?;
+    if manifest.has_database() {
+        let database = stage::folder(Root::State, places).join(STORE).join("ken.db");
+        store(&[OsStr::new("--check"), database.as_os_str()])?;
+    } else {
+        print_note("the backup has no database: its data is on a database server, see ken-postgres(7)");
+    }
     if !manifest.secrets {
         keep_secret(places, stage)?;
     }
