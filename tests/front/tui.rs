@@ -1,6 +1,6 @@
 //! ken-tui on a pseudo-terminal, with a whole system. The tests type keys and check the screen.
 
-use std::io::Write;
+use std::io::{Read, Write};
 use std::process::{Command, Output, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -8,6 +8,8 @@ use std::time::{Duration, Instant};
 
 use ken_tests::provider::{Piece, Provider, Reply, openai, refusal};
 use ken_tests::{Builder, System, Terminal, binary, tui, until};
+use nix::fcntl::{FcntlArg, FdFlag, fcntl};
+use nix::pty::{Winsize, openpty};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::{Value, json};
@@ -795,6 +797,41 @@ fn a_suspended_client_leaves_the_conversation_and_comes_back() {
     leave(&mut terminal);
     let printed = terminal.printed();
     assert!(printed.contains("An answer.") && !printed.contains("Welcome."), "once each: {printed}");
+}
+
+/// As SIGHUP does, which comes only from the terminal that controls the client.
+#[test]
+fn a_terminal_that_is_closed_ends_the_client_and_what_was_typed_is_kept() {
+    let system = scripted(&[]);
+    let size = Winsize { ws_row: 24, ws_col: 80, ws_xpixel: 0, ws_ypixel: 0 };
+    let pty = openpty(Some(&size), None).unwrap();
+    // The client would keep its own terminal open.
+    fcntl(&pty.master, FcntlArg::F_SETFD(FdFlag::FD_CLOEXEC)).unwrap();
+    let mut command = client(&system, &[]);
+    let of_child = || Stdio::from(pty.slave.try_clone().unwrap());
+    // Not the folder of this test, which is in a repository: a person at a terminal is asked about that.
+    command.current_dir("/").env("TERM", "xterm").stdin(of_child()).stdout(of_child()).stderr(of_child());
+    let mut child = command.spawn().unwrap();
+    drop((command, pty.slave));
+    let mut terminal = std::fs::File::from(pty.master);
+    let (mut shown, mut bytes) = (String::new(), [0; 4096]);
+    for (wanted, keys) in [("well.", "unfinished"), ("unfinished", "")] {
+        while !shown.contains(wanted) {
+            let count = terminal.read(&mut bytes).unwrap();
+            shown.push_str(&String::from_utf8_lossy(&bytes[..count]));
+        }
+        terminal.write_all(keys.as_bytes()).unwrap();
+    }
+    drop(terminal);
+    let mut status = None;
+    until("it ends", || {
+        status = child.try_wait().unwrap();
+        status.is_some()
+    });
+    assert!(status.unwrap().success(), "{status:?}");
+    let mut terminal = greeted(&system);
+    terminal.press(UP);
+    terminal.wait_for_text("unfinished");
 }
 
 #[test]

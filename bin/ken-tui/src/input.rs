@@ -24,6 +24,9 @@ pub(crate) struct Decoder {
     /// Bytes that do not form a complete event yet.
     bytes: Vec<u8>,
     is_pasting: bool,
+    /// The number of bytes of pasted text in which its end does not begin. A long text arrives in hundreds of reads, of which each would
+    /// search all of it again.
+    searched: usize,
 }
 
 /// What was found at the start of the bytes.
@@ -80,9 +83,10 @@ impl Decoder {
 
     /// Returns the pasted text once its end has arrived, and how many bytes it took with the end sequence.
     fn pasted(&mut self) -> Option<(usize, String)> {
-        match memchr::memmem::find(&self.bytes, PASTE_END) {
+        let rest = self.bytes.get(self.searched..).unwrap_or_default();
+        match memchr::memmem::find(rest, PASTE_END).map(|end| self.searched + end) {
             Some(end) => {
-                self.is_pasting = false;
+                (self.is_pasting, self.searched) = (false, 0);
                 let text = self.bytes.get(..end).unwrap_or_default();
                 Some((end + PASTE_END.len(), String::from_utf8_lossy(text).into_owned()))
             }
@@ -92,6 +96,7 @@ impl Decoder {
                 if kept > MAX_PASTE_BYTES {
                     self.bytes.drain(MAX_PASTE_BYTES..kept);
                 }
+                self.searched = kept.min(MAX_PASTE_BYTES);
                 None
             }
         }

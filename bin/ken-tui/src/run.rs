@@ -63,7 +63,11 @@ pub(crate) fn run(finder: Finder, selector: Selector) -> Result<ExitCode, Error>
     })
     .map_err(failed)?;
     app.perform(effects).map_err(failed)?;
-    let result = app.until_end(&messages, woken);
+    let result = match app.until_end(&messages, woken) {
+        // The terminal is closed, of which SIGHUP may tell, too, before or after this.
+        Err(error) if is_closed(&error) => app.end().map(|()| ExitCode::SUCCESS),
+        result => result,
+    };
     app.leave();
     result.map_err(failed)
 }
@@ -138,9 +142,7 @@ impl App {
             let has_edited = std::mem::take(&mut self.has_edited);
             let is_interrupted = drain(&sources.interrupted) && !has_edited;
             if drain(&sources.ended) || is_interrupted {
-                self.model.quit();
-                let effects = self.model.take_effects();
-                self.perform(effects)?;
+                self.end()?;
             }
             let events = match has_input {
                 true => decoder.push(&read_terminal()?),
@@ -171,6 +173,12 @@ impl App {
                 is_due = false;
             }
         }
+    }
+
+    fn end(&mut self) -> io::Result<()> {
+        self.model.quit();
+        let effects = self.model.take_effects();
+        self.perform(effects)
     }
 
     fn handle(&mut self, message: Message) -> io::Result<()> {
@@ -327,6 +335,11 @@ fn wait(sources: &Sources, timeout: Option<Duration>) -> io::Result<bool> {
     }
     let input = fds.first().and_then(PollFd::revents);
     Ok(input.is_some_and(|flags| !flags.is_empty()))
+}
+
+/// Whether a terminal cannot be read or written any more because its other end is closed.
+fn is_closed(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::UnexpectedEof || error.raw_os_error() == Some(nix::errno::Errno::EIO as i32)
 }
 
 /// Reads what the terminal has sent. Fails if the terminal has been closed.

@@ -89,7 +89,7 @@ fn ask(folder: &Path, ken: &str) -> Result<Option<bool>, Error> {
          [y]es, [n]o (`{ken} workspace trust` changes that later): "
     );
     let mut to = stderr();
-    let failed = |error: std::io::Error| Error::internal(format!("the terminal: {error}"));
+    let failed = |error: std::io::Error| Error::unavailable(format!("the terminal: {error}"));
     to.write_all(question.as_bytes()).and_then(|()| to.flush()).map_err(failed)?;
     let mut answer = String::new();
     stdin().lock().read_line(&mut answer).map_err(failed)?;

@@ -169,7 +169,7 @@ impl Model {
         if self.transcript.block_mut(&request).is_some() {
             return;
         }
-        let name = format!("approval: {}", text(event, "actionType"));
+        let name = format!("approval: {}", ken_approval::one_line(text(event, "actionType")));
         let mut block = Block::activity(&name, &request, State::Waiting);
         block.detail = format!("{} risk · F2 decides", text(event, "risk"));
         self.exchange(text(event, "submissionId")).blocks.push(block);
