@@ -56,8 +56,9 @@ impl Propose {
 
     fn proposal(&self, preview: Preview) -> Preview {
         let first = self.summary.trim().lines().next().unwrap_or_default();
-        let shown = first.chars().filter(|letter| !letter.is_control());
-        preview.into_proposal(&shown.take(MAX_SUMMARY_CHARACTERS).collect::<String>())
+        // It is what a person approves, so that nothing may vanish from it.
+        let shown = ken_text::visible(first);
+        preview.into_proposal(&shown.chars().take(MAX_SUMMARY_CHARACTERS).collect::<String>())
     }
 }
 

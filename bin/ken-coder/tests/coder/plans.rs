@@ -118,6 +118,10 @@ fn a_plan_always_asks_and_never_lifts_a_deny() {
     assert!(!home.path("").join("plans").exists() && home.state().join("plans/r1.json").exists());
     let nobody = home.command(&["plan", "--json", &plan().to_string()]).output().unwrap();
     assert!(output_text(&nobody).contains("KEN_RUN"), "{nobody:?}");
+    // A person sees all of what is approved.
+    let odd = json!({"summary": "Rename\u{202e}\u{1b}[2J one", "edits": [{"path": "repos/site/b", "content": "x"}]});
+    let (_, preview) = in_run(&home, "r1", &["plan", "--preview"], &odd);
+    assert!(preview["summary"].as_str().unwrap().contains("Rename<U+202E>␛[2J one"), "{preview}");
     for wrong in [
         json!({"summary": " ", "edits": [{"path": "repos/site/b", "content": "x"}]}),
         json!({"summary": "x", "edits": []}),
