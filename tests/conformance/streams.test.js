@@ -18,7 +18,10 @@ if (process.env.KEN_RETRY) {
       return await once(...request)
     } catch (error) {
       if (!LOST.has(error?.cause?.code)) throw error
-      return await once(...request)
+      const again = await once(...request)
+      // The first one may have been done, and its answer lost. Then it is no wrong answer that the second one is a conflict.
+      if (again.status === 409) throw error
+      return again
     }
   }
 }
