@@ -87,6 +87,8 @@ fn an_exhausted_budget_refuses_the_turn_without_a_provider_call() {
     let status = system.ken(&["status"]);
     let status = String::from_utf8_lossy(&status.stderr);
     assert!(status.contains("ken: model: the budget of 10000 tokens per day does not cover"), "{status}");
+    let found = output_text(&system.ken(&["doctor"]));
+    assert!(found.contains("over-budget: [model.budget]: the budget of 10000 tokens per day"), "{found}");
     // Without ken-model the budget is not shown, only the usage.
     assert!(system.ken(&["stop", "model", "--dependents"]).status.success());
     let usage = system.ken(&["usage"]);

@@ -103,6 +103,7 @@ fn without_the_model_the_rules_engine_answers_and_the_reason_is_given() {
     let status = system.ken(&["status"]);
     let status = String::from_utf8_lossy(&status.stderr);
     assert!(status.contains("local/gone") && status.contains("/nowhere/model"), "{status}");
+    assert!(status.contains("if the model's folder came after the start: ken restart model"), "{status}");
     let health = system.call("model", "model.health", &[]);
     assert_eq!(health["called"], json!(["rules/rules-1"]), "{health}");
     let events = events(&system, &session);
@@ -140,6 +141,17 @@ fn cancelling_stops_the_generation() {
     until("the process that was given up on dies", || is_gone(process));
     send(call(3));
     assert_eq!(end(&mut next)["ok"]["stop_reason"], "stop");
+    // A process that is killed, as for its memory, says nothing of its model, which is called again.
+    for id in [4, 6] {
+        let process = children(system.pid("model"))[0];
+        kill(Pid::from_raw(process), Signal::SIGSTOP).unwrap();
+        send(call(id));
+        assert_eq!(next()["item"]["type"], "start");
+        kill(Pid::from_raw(process), Signal::SIGKILL).unwrap();
+        assert_eq!(end(&mut next)["error"]["code"], "unavailable");
+        send(call(id + 1));
+        assert_eq!(end(&mut next)["ok"]["stop_reason"], "stop");
+    }
 }
 
 #[test]

@@ -149,6 +149,16 @@ fn each_failure_has_its_code_and_names_the_model() {
         assert!(message.contains(&format!("openai/m answered {status}")), "{message}");
         assert_eq!(provider.received().len(), 1, "a filter asks once");
     }
+    for (location, to) in [("https://ken:canary@login.example/sso?key=canary", "login.example"), ("/v1/", "127.0.0.1:")]
+    {
+        let provider =
+            Provider::start(vec![Reply::Status(302, vec![("location", location.to_owned())], String::new())]);
+        let error = error(&provider, "openai/m", "Hello");
+        let (message, hint) = (error["message"].as_str().unwrap(), error["hint"].as_str().unwrap());
+        assert_eq!(error["code"], "not_found", "{error}");
+        assert!(message.contains(&format!("openai/m answered 302, a redirect to {to}")), "{message}");
+        assert!(hint.contains("is base_url right?") && !error.to_string().contains("canary"), "{error}");
+    }
     // The provider has been dropped, so nothing listens at its address.
     let address = Provider::start(Vec::new()).url();
     let mut command = filter(&Provider::start(Vec::new()), "openai/m", &[]);

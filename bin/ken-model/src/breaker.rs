@@ -60,8 +60,8 @@ impl From<Failed> for Error {
 pub(crate) struct Breakers {
     /// What is known of the providers, by `PROVIDER`, and of their models, by `PROVIDER/MODEL`.
     entries: Mutex<BTreeMap<String, Entry>>,
-    /// Why the budget does not cover the last call for which it was asked.
-    over_budget: Mutex<Option<String>>,
+    /// Why the budget does not cover the last call for which it was asked. With the day, because a new day has its own budget.
+    over_budget: Mutex<Option<(String, String)>>,
 }
 
 #[derive(Debug, Default)]
@@ -140,7 +140,8 @@ impl Breakers {
             return error;
         }
         entry.last_failure = Some(Timestamp::now());
-        entry.cause = error.message.clone();
+        let hint = error.hint.iter().flat_map(|hint| ["; ", hint]);
+        entry.cause = [error.message.as_str()].into_iter().chain(hint).collect();
         match fault {
             Fault::Unknown | Fault::Request => return error,
             Fault::Server => entry.server_errors += 1,
@@ -156,7 +157,7 @@ impl Breakers {
                 down.next = now + down.pause();
             }
             None => {
-                tracing::warn!(provider = name, "not called for now: {}", error.message);
+                tracing::warn!(provider = name, "not called for now: {}", entry.cause);
                 entry.down =
                     Some(Down { since: Timestamp::now(), pause: 0, next: now + Duration::from_secs(PAUSES_S[0]) });
             }
@@ -169,11 +170,12 @@ impl Breakers {
 
     /// Returns why the budget covers no call at the moment.
     pub(crate) fn over_budget(&self) -> Option<String> {
-        self.over_budget.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        let refused = self.over_budget.lock().unwrap_or_else(PoisonError::into_inner);
+        refused.as_ref().filter(|(day, _)| *day == Timestamp::now().day()).map(|(_, why)| why.clone())
     }
 
     pub(crate) fn set_over_budget(&self, why: Option<String>) {
-        *self.over_budget.lock().unwrap_or_else(PoisonError::into_inner) = why;
+        *self.over_budget.lock().unwrap_or_else(PoisonError::into_inner) = why.map(|why| (Timestamp::now().day(), why));
     }
 
     /// Returns the names and causes of those that are down.

@@ -104,7 +104,7 @@ impl Choice {
             provider.unusable().is_none() && !is_down(&provider.name().provider) && !is_down(&full_name(*provider))
         };
         let called = self.providers().filter(is_called).map(full_name).collect();
-        Health { called, providers }
+        Health { called, providers, over_budget: self.breakers.over_budget() }
     }
 
     /// Returns the provider with this name (`provider/model`), or the first one.

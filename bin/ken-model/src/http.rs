@@ -171,10 +171,15 @@ fn broken(error: std::io::Error) -> Error {
     }
 }
 
+/// Returns the host of a URL with its port, without the name and the password that can stand before it.
+pub(crate) fn host_of(url: &str) -> &str {
+    let host = url.split('/').nth(2).unwrap_or(url);
+    host.rsplit('@').next().unwrap_or(host)
+}
+
 /// Returns the error for a server that cannot be reached. It names only the host, because a URL can contain secrets.
 fn unreachable(url: &str, error: ureq::Error) -> Failed {
-    let host = url.split('/').nth(2).unwrap_or(url);
-    let host = host.rsplit('@').next().unwrap_or(host);
+    let host = host_of(url);
     let (message, fault) = match error {
         ureq::Error::Timeout(ureq::Timeout::Connect | ureq::Timeout::Resolve) => {
             (format!("{host} does not accept connections"), Fault::Provider)

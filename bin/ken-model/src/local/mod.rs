@@ -8,9 +8,9 @@ mod vectors;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use ken_types::Error;
 use ken_types::event::{ModelName, Purpose, StopReason, Usage};
 use ken_types::ops::model::{Delta, Generate};
+use ken_types::{Code, Error};
 use serde_json::{Value, json};
 use tokio::sync::Semaphore;
 
@@ -85,13 +85,16 @@ impl Local {
     }
 }
 
-/// An error of the process itself. The part can read only folders that existed when it was started.
+/// An error of the process itself. One that cannot use its model says why. One that is killed says nothing, which may happen once.
 fn unusable(error: Error) -> Failed {
-    let error = match error.hint {
-        Some(_) => error,
-        None => error.hint("if the model's folder came after the start: ken restart model"),
-    };
-    Failed::new(error, Fault::Model)
+    match error.code {
+        Code::Unavailable => Failed::new(error, Fault::Server),
+        // The part can read only folders that existed when it was started.
+        _ if error.hint.is_none() => {
+            Failed::new(error.hint("if the model's folder came after the start: ken restart model"), Fault::Model)
+        }
+        _ => Failed::new(error, Fault::Model),
+    }
 }
 
 impl Provider for Local {

@@ -187,6 +187,13 @@ impl Endpoint {
         if response.status().is_success() {
             return Ok(response);
         }
+        if response.status().is_redirection() {
+            // It is not followed, because the key would go there, too. One without a host stays at the same one.
+            let to = header("location").filter(|to| to.contains("//"));
+            let to = http::host_of(to.as_deref().unwrap_or(&self.base));
+            let error = Error::not_found(format!("{model} answered {status}, a redirect to {to}"));
+            return Err(Failed::new(error.hint(self.base_hint()), Fault::Provider));
+        }
         let retry_after_ms = retry_after_ms(header, SystemTime::now());
         let text = http::text(response).unwrap_or_default();
         let body = serde_json::from_str(&text).unwrap_or(Value::Null);
@@ -215,8 +222,11 @@ impl Endpoint {
         if !is_no_answer {
             return error.into();
         }
-        let hint = format!("is base_url right? {} was called; an address often ends in /v1", self.base);
-        Failed::new(error.hint(hint), Fault::Provider)
+        Failed::new(error.hint(self.base_hint()), Fault::Provider)
+    }
+
+    fn base_hint(&self) -> String {
+        format!("is base_url right? {} was called; an address often ends in /v1", self.base)
     }
 
     /// Returns the error for a stream that cannot be read further.

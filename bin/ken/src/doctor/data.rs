@@ -158,11 +158,13 @@ fn check_store(places: &Places, findings: &mut Findings) {
     let Some(stats) = call_within::<ServiceStats>(places, "store", &Nothing {}, CALL_TIMEOUT) else { return };
     let database = places.state.join("store/ken.db");
     if stats.get("writable").and_then(Value::as_u64) == Some(0) {
-        // A store on a server says more than a file can show.
         let reason = stats.get("failure").and_then(Value::as_str).unwrap_or_default();
         let why = format!("cannot be written now; nothing is accepted until it can: {reason}");
-        let fix = "make room on the disk, or mend the database server: ken-postgres(7); see `ken logs store`";
-        let place = if database.exists() { database.display().to_string() } else { "the store".into() };
+        let (place, fix) = if database.exists() {
+            (database.display().to_string(), "make room on the disk; see `ken logs store`")
+        } else {
+            ("the store".to_owned(), "mend what it says of the database server: ken-postgres(7); see `ken logs store`")
+        };
         findings.error("not-writable", place, why, fix);
     }
     if let Some(failing) = stats.get("background_failure").and_then(Value::as_str) {

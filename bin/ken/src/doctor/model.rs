@@ -30,8 +30,11 @@ pub(super) fn check(places: &Places, config: &Config, is_up: bool, findings: &mu
     }
 }
 
-/// Reports providers that are down, and what answers meanwhile.
+/// Reports a budget that is used up, and providers that are down with what answers meanwhile.
 fn check_health(health: &Health, findings: &mut Findings) {
+    if let Some(why) = &health.over_budget {
+        findings.warning("over-budget", "[model.budget]", why, "wait, or raise it: `ken usage`, ken.toml(5)");
+    }
     let answers = health.called.first();
     for one in health.providers.iter().filter(|one| one.down_since.is_some()) {
         let since = one.down_since.map(|since| since.to_string()).unwrap_or_default();
