@@ -13,6 +13,7 @@ use std::time::{Duration, SystemTime};
 use ken_tests::bot_api::{BotApi, InjectedFailure, SECRET, TOKEN};
 use ken_tests::provider::{Provider, refusal};
 use ken_tests::{Builder, System, binary, chain, cognitive};
+use nix::sys::signal::Signal;
 use serde_json::Value;
 
 use super::doctor::{Home, install, stand_in};
@@ -354,6 +355,12 @@ const UP: &[Running] = &[
     }),
     ("a socket belongs to another user", "socket-owner", "user 65534", Builder::default, |system| {
         std::os::unix::fs::chown(system.socket("model"), Some(65_534), None).unwrap();
+    }),
+    ("a part hangs", "part-not-answering", "does not answer", Builder::default, |system| {
+        system.signal("store", Signal::SIGSTOP);
+        let status = system.ken(&["status"]);
+        assert_eq!(status.status.code(), Some(3));
+        assert!(String::from_utf8_lossy(&status.stderr).contains("not ready: store (does not answer)"), "{status:?}");
     }),
     ("a tool cannot be offered", "tool-left-out", "", Builder::default, |system| {
         std::fs::create_dir_all(system.home().join("tools.d")).unwrap();

@@ -55,6 +55,40 @@ fn a_reload_of_what_the_agent_does_not_read_leaves_its_turns_alone() {
     assert_eq!((&agent(&system)["pid"], &agent(&system)["restarts"]), (&before, &json!(0)));
 }
 
+/// A file that kend has refused, has not loaded, or that is gone, changes nothing for a part that starts again.
+#[test]
+fn a_part_that_starts_again_has_the_configuration_in_force() {
+    let config =
+        |origin: &str, more: &str| format!("[kend]\nwatch = false\n[gateway]\norigins = [\"{origin}\"]\n{more}");
+    let (listed, other) = ("http://localhost:8080", "http://evil.example");
+    let system = Builder::default().config(&config(listed, "")).start();
+    let path = system.home().join("ken.toml");
+    let admitted = |origins: [&str; 2]| {
+        origins.map(|origin| {
+            let mut client = system.client();
+            client.request("GET", "/api/chat/sessions").header("Origin", origin).send().status
+        })
+    };
+    let refused = config(other, "[part.mirror]\nnonsense = 1\n");
+    for text in [Some(refused.as_str()), Some(&config(other, "")), Some("[gateway]\nport = \"abc\"\n"), None] {
+        match text {
+            Some(text) => fs::write(&path, text).unwrap(),
+            None => fs::remove_file(&path).unwrap(),
+        }
+        for part in ["store", "agent", "gateway"] {
+            let before = system.pid(part);
+            system.kill(part);
+            until("it is ready again", || system.pid(part) != before && system.ken(&["status"]).status.success());
+        }
+        assert_eq!(admitted([listed, other]), [200, 403], "{text:?}");
+        system.say(&system.session(), "hello").expect(200);
+    }
+    fs::write(&path, config(other, "")).unwrap();
+    let reloaded = system.ken(&["reload"]);
+    assert!(String::from_utf8_lossy(&reloaded.stdout).contains("restarted: gateway"), "{reloaded:?}");
+    until("the new configuration is in force", || admitted([listed, other]) == [403, 200]);
+}
+
 /// The agent ends by itself before its time is over, and the turn goes on in its next process.
 #[test]
 fn a_restart_in_a_model_call_ends_in_time() {

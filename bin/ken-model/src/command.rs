@@ -110,10 +110,7 @@ fn print_note(text: &str) {
 }
 
 fn write(line: &str) -> Result<(), Error> {
-    writeln!(std::io::stdout(), "{line}").map_err(|error| match error.kind() {
-        std::io::ErrorKind::BrokenPipe => Error::cancelled(""),
-        _ => Error::internal(format!("standard output: {error}")),
-    })
+    ken_tool::print(format!("{line}\n").as_bytes())
 }
 
 /// Prints the models. The exit status is 1 if a configured provider could not list its models.

@@ -137,7 +137,15 @@ fn unconfined(work: &Work<'_>) -> Result<Command, String> {
     let (program, words) = work.command.split_first().ok_or("The tool has no command.")?;
     let mut command = Command::new(installed(program)?);
     command.args(words).current_dir("/");
-    for own in ["KEN_SECRETS_FD", "LISTEN_FDS", "LISTEN_FDNAMES", "LISTEN_PID", "NOTIFY_SOCKET", "WATCHDOG_USEC"] {
+    for own in [
+        "KEN_CONFIG_FD",
+        "KEN_SECRETS_FD",
+        "LISTEN_FDS",
+        "LISTEN_FDNAMES",
+        "LISTEN_PID",
+        "NOTIFY_SOCKET",
+        "WATCHDOG_USEC",
+    ] {
         command.env_remove(own);
     }
     Ok(command)

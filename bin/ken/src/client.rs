@@ -5,9 +5,11 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
 
-use ken_types::Error;
-use ken_types::ops::Op;
+use ken_types::ops::kend::{PartState, PartStatus};
+use ken_types::ops::service::ServicePing;
+use ken_types::ops::{Nothing, Op};
 use ken_types::places::Places;
+use ken_types::{Code, Error};
 use ken_wire::blocking::Client;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -49,6 +51,22 @@ pub(crate) fn call<O: Op>(
     limit: Option<Duration>,
 ) -> Result<O::Reply, Error> {
     call_on::<O>(&mut connect(places, part)?, part, args, limit)
+}
+
+/// How long a part may take to say that it is there. It then does nothing else.
+const PING_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// Returns the parts that are ready and do not answer. A part of a person's own need not listen on a socket of its name.
+pub(crate) fn silent_parts(places: &Places, parts: &[PartStatus]) -> Vec<String> {
+    let ping = |name: &str| call::<ServicePing>(places, name, &Nothing {}, Some(PING_TIMEOUT));
+    let is_silent = |name: &str| ping(name).is_err_and(|error| error.code == Code::Deadline);
+    std::thread::scope(|scope| {
+        let ready = parts.iter().filter(|part| part.state == PartState::Ready);
+        let asked: Vec<_> = ready.map(|part| (part, scope.spawn(|| is_silent(&part.name)))).collect();
+        let silent =
+            asked.into_iter().filter_map(|(part, asked)| asked.join().is_ok_and(|silent| silent).then_some(part));
+        silent.map(|part| part.name.clone()).collect()
+    })
 }
 
 /// Like [`call`], on a connection that is open.

@@ -11,7 +11,7 @@ use ken_types::ops::kend::{Listener, PartState, PartStatus, PartsStatus, StatusA
 use ken_types::places::Places;
 use ken_types::{Code, Error};
 
-use crate::client::{KEND, call};
+use crate::client::{KEND, call, silent_parts};
 use crate::hosts;
 use crate::output::{
     Outcome, fail, format_count, print_coloured, print_json, print_line, print_list, print_note, table, wants_colour,
@@ -64,11 +64,14 @@ pub(crate) fn run(places: &Places, args: &Status) -> Outcome {
                     print_note(&format!("{name}: {says}"));
                 }
             }
-            if args.name.is_none() {
+            let silent = silent_parts(places, &status.parts);
+            // The store might wait, or be the one that is silent.
+            if args.name.is_none() && silent.is_empty() {
                 note_approvals(places);
                 note_absent_hosts(places);
             }
-            let down: Vec<String> = status.parts.iter().filter_map(what_is_missing).collect();
+            let down = status.parts.iter().filter_map(what_is_missing);
+            let down: Vec<String> = down.chain(silent.iter().map(|part| format!("{part} (does not answer)"))).collect();
             if down.is_empty() {
                 return Ok(ExitCode::SUCCESS);
             }

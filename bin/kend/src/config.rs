@@ -75,6 +75,11 @@ impl Source {
         self.text.as_ref().map(|_| self.path.as_path())
     }
 
+    /// Returns the text. A file that does not exist is the same as an empty one.
+    pub(crate) fn text(&self) -> &str {
+        self.text.as_deref().unwrap_or_default()
+    }
+
     /// Returns a problem with the value of a key. Its line is that of the key or, if the file does not set it, of the
     /// innermost table around it.
     pub(crate) fn problem(&self, keys: &[&str], message: impl Into<String>) -> Problem {
@@ -96,7 +101,7 @@ impl Source {
 
     /// Returns the line of each of the keys on the way to a value, up to the first that is not there.
     fn lines_to(&self, keys: &[&str]) -> Vec<usize> {
-        let text = self.text.as_deref().unwrap_or_default();
+        let text = self.text();
         let Ok(root) = DeTable::parse(text) else {
             return Vec::new();
         };
@@ -118,7 +123,7 @@ fn line_at(text: &str, offset: usize) -> usize {
 /// Finds all errors of syntax and type. serde stops at the first type error, so each invalid value is removed and the
 /// rest is read again. Returns the valid rest, which is empty after a syntax error, and the problems.
 fn check_types(source: &Source) -> (Table, Vec<Problem>) {
-    let text = source.text.as_deref().unwrap_or_default();
+    let text = source.text();
     let (mut root, errors) = DeTable::parse_recoverable(text);
     if !errors.is_empty() {
         let shown = |error| source.error(text, String::new(), error);

@@ -78,7 +78,7 @@ impl Launch {
         let mut env = environment(part, loaded, places);
         let secrets = secrets(name, part, loaded);
         if !secrets.is_empty() {
-            env.insert("KEN_SECRETS_FD".into(), secrets_fd(part).to_string().into());
+            env.insert("KEN_SECRETS_FD".into(), (config_fd(part) + 1).to_string().into());
         }
         let walls = walls(part, &path, places).map(|walls| with_database(walls, name, loaded, &env));
         let walls = walls.map(|walls| with_files_of_variables(walls, &env));
@@ -319,6 +319,7 @@ fn own_variables(part: &Part, places: &Places) -> impl Iterator<Item = (OsString
         ("LISTEN_FDS", Some(names.len().to_string().into())),
         ("LISTEN_FDNAMES", Some(names.join(":").into())),
         ("KEN_GUARD_FD", Some(guard_fd(part).to_string().into())),
+        ("KEN_CONFIG_FD", Some(config_fd(part).to_string().into())),
         ("KEN_HOME", places.home.as_ref().map(OsString::from)),
         ("WATCHDOG_USEC", watchdog_us.map(OsString::from)),
     ];
@@ -327,12 +328,12 @@ fn own_variables(part: &Part, places: &Places) -> impl Iterator<Item = (OsString
     place_variables(places).into_iter().chain(given)
 }
 
-/// Returns the number of the guard descriptor. It follows the sockets; after it come the lock and the secrets.
+/// Returns the number of the guard descriptor. It follows the sockets; after it come the lock, the configuration and the secrets.
 fn guard_fd(part: &Part) -> i32 {
     FIRST_FD + i32::try_from(part.sockets.len()).unwrap_or_default()
 }
 
-fn secrets_fd(part: &Part) -> i32 {
+fn config_fd(part: &Part) -> i32 {
     guard_fd(part) + 2
 }
 

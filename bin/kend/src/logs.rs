@@ -80,16 +80,23 @@ impl Log {
         }
     }
 
-    /// Returns the last line for a message to a person. Of a JSON record it is only the message.
+    /// Returns the last line for a message to a person: of a JSON record the message, with the place and the remedy that an error names.
     pub(crate) fn last_line(&self) -> Option<String> {
         let text = String::from_utf8_lossy(&self.last).trim().to_owned();
         let record: Option<serde_json::Value> = serde_json::from_str(&text).ok();
-        let message = record.as_ref().and_then(|record| {
-            let inner = record.get("fields").unwrap_or(record);
-            inner.get("message")?.as_str()
-        });
-        let shown = message.unwrap_or(&text);
-        (!shown.is_empty()).then(|| shown.to_owned())
+        let field = |name: &str| {
+            let inner = record.as_ref().map(|record| record.get("fields").unwrap_or(record));
+            inner?.get(name)?.as_str().filter(|text| !text.is_empty())
+        };
+        let shown = match field("message") {
+            Some(message) => {
+                let (at, hint) =
+                    (field("at").map(|at| format!("{at}: ")), field("hint").map(|hint| format!("; {hint}")));
+                format!("{}{message}{}", at.unwrap_or_default(), hint.unwrap_or_default())
+            }
+            None => text,
+        };
+        (!shown.is_empty()).then_some(shown)
     }
 }
 
@@ -122,5 +129,9 @@ mod tests {
         let text = std::fs::read_to_string(log.out.files().path(0)).unwrap();
         assert!(text.contains("\nhalf\nnext\n"), "{text}");
         assert_eq!(log.last_line().as_deref(), Some("no disk"));
+        nix::unistd::write(log.writer(), b"{\"message\":\"no key\",\"at\":\"/x.toml:2\",\"hint\":\"add it\"}\n")
+            .unwrap();
+        assert!(log.pump(&mut chunk));
+        assert_eq!(log.last_line().as_deref(), Some("/x.toml:2: no key; add it"));
     }
 }

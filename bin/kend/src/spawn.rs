@@ -33,7 +33,7 @@ pub(crate) struct Inherit<'a> {
     pub(crate) null: BorrowedFd<'a>,
     /// The descriptor for standard output and error.
     pub(crate) log: BorrowedFd<'a>,
-    /// Descriptors from number 3 on, in this order: the sockets, the guard, `parts.lock`, the secrets.
+    /// Descriptors from number 3 on, in this order: the sockets, the guard, `parts.lock`, the configuration, the secrets.
     pub(crate) passed: &'a [RawFd],
     pub(crate) mark: u64,
     /// The ruleset of its files.

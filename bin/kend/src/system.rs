@@ -244,9 +244,12 @@ impl System {
         let wrong = |step: &str, errno: Errno| format!("{step}: {}", errno.desc());
         let (guard, theirs) = socketpair(AddressFamily::Unix, SockType::Stream, None, SockFlag::SOCK_CLOEXEC)
             .map_err(|errno| wrong("guard", errno))?;
-        let secrets = memory_file(&part.launch.secrets).map_err(|errno| wrong("secrets", errno))?;
+        let in_memory = |what: &str, bytes: &[u8]| memory_file(what, bytes).map_err(|errno| wrong(what, errno));
+        let config = in_memory("configuration", self.loaded.source.text().as_bytes())?;
+        let secrets = &part.launch.secrets;
+        let secrets = (!secrets.is_empty()).then(|| in_memory("secrets", secrets)).transpose()?;
         let mut passed = self.sockets.of(name);
-        passed.extend([theirs.as_raw_fd(), self.locks.parts_fd()]);
+        passed.extend([theirs.as_raw_fd(), self.locks.parts_fd(), config.as_raw_fd()]);
         passed.extend(secrets.as_ref().map(AsRawFd::as_raw_fd));
         let walls = part
             .launch
@@ -622,17 +625,14 @@ fn ruleset(walls: &Files, state: &Path) -> Result<Option<OwnedFd>, String> {
     walls.ruleset()
 }
 
-/// Returns a sealed memory file with these bytes, positioned at its start, or `None` for no bytes.
-fn memory_file(bytes: &[u8]) -> Result<Option<File>, Errno> {
-    if bytes.is_empty() {
-        return Ok(None);
-    }
+/// Returns a sealed memory file with these bytes, positioned at its start.
+fn memory_file(name: &str, bytes: &[u8]) -> Result<File, Errno> {
     let flags = MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING;
-    let mut file = File::from(memfd_create("secrets", flags)?);
+    let mut file = File::from(memfd_create(name, flags)?);
     let failed = |error: std::io::Error| error.raw_os_error().map_or(Errno::EIO, Errno::from_raw);
     file.write_all(bytes).and_then(|()| file.rewind()).map_err(failed)?;
     fcntl(&file, FcntlArg::F_ADD_SEALS(SealFlag::all()))?;
-    Ok(Some(file))
+    Ok(file)
 }
 
 /// Returns the processes that are left in a process group, for a message.

@@ -1,27 +1,46 @@
-//! Reads the configuration file. `kend` has checked it before it starts a daemon; nobody has before a command of a person.
+//! Reads the configuration: that which `kend` passes to a daemon, or the file for a command of a person.
 
-use std::io;
+use std::fs::File;
+use std::io::{self, Read};
 use std::path::Path;
 
 use ken_types::Error;
 use ken_types::config::Config;
 
+use crate::descriptor;
+
+const VARIABLE: &str = "KEN_CONFIG_FD";
+
+/// Reads the configuration that kend has in force. The file can have changed since, and be wrong: a daemon that read it would not
+/// start again, or would use settings that nobody has loaded. A daemon that is started by hand reads the file.
+pub(crate) fn in_force(path: &Path) -> Result<Config, Error> {
+    let Some(fd) = descriptor::inherited(VARIABLE)? else { return load(path) };
+    let mut text = String::new();
+    let read = File::from(fd).read_to_string(&mut text);
+    read.map_err(|error| Error::invalid(VARIABLE, format!("it cannot be read: {error}")))?;
+    parse(path, &text)
+}
+
 /// Reads `ken.toml`. Every key has a default, so a missing file gives the default configuration. Fails with `invalid`, with the file
 /// and the line in `at`.
 pub fn load(path: &Path) -> Result<Config, Error> {
-    let place = path.display();
     let text = match std::fs::read_to_string(path) {
         Ok(text) => text,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Config::default()),
         Err(error) => {
             let message = format!("the configuration cannot be read: {error}");
-            return Err(Error::invalid(place.to_string(), message));
+            return Err(Error::invalid(path.display().to_string(), message));
         }
     };
-    toml::from_str(&text).map_err(|error| {
+    parse(path, &text)
+}
+
+fn parse(path: &Path, text: &str) -> Result<Config, Error> {
+    toml::from_str(text).map_err(|error| {
         let before = error.span().and_then(|span| text.get(..span.start));
         let line = 1 + before.unwrap_or_default().matches('\n').count();
-        Error::invalid(format!("{place}:{line}"), error.message().to_owned()).hint("`kend --check` reports all errors")
+        Error::invalid(format!("{}:{line}", path.display()), error.message().to_owned())
+            .hint("`kend --check` reports all errors")
     })
 }
 

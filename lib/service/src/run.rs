@@ -121,7 +121,7 @@ where
     let mut sockets = Sockets::inherited()?;
     let listener = sockets.wire(&places.socket(program.part()))?;
     let mut from = Start {
-        config: config::load(&places.config)?,
+        config: config::in_force(&places.config)?,
         options: options.own,
         places,
         sockets,

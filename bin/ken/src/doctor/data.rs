@@ -15,6 +15,7 @@ use ken_types::places::Places;
 use ken_types::{Code, Timestamp};
 use serde_json::Value;
 
+use super::system::Running;
 use super::{Findings, ask, bytes_of, call_within};
 use crate::output::format_count;
 use crate::{backup, client, sessions};
@@ -36,9 +37,9 @@ const MAX_NAMED: usize = 20;
 /// How long after the last write the log is certainly truncated if nobody else reads the database. The store tries it every second.
 const IDLE: Duration = Duration::from_secs(10);
 
-pub(super) fn check(places: &Places, is_up: bool, findings: &mut Findings) {
-    check_database(&places.state.join("store"), is_up, findings);
-    if is_up {
+pub(super) fn check(places: &Places, running: Running, findings: &mut Findings) {
+    check_database(&places.state.join("store"), running.is_up, findings);
+    if running.answers {
         check_store(places, findings);
         check_server_clock(places, findings);
         check_files_of_deleted(places, findings);

@@ -200,15 +200,15 @@ fn examine(places: &Places) -> Vec<Finding> {
     }
     units::check(places, &mut findings);
     progress.set("checking the parts");
-    let is_up = system::check(places, &config, &mut findings);
-    model::check(places, &config, is_up, &mut findings);
-    if is_up {
+    let running = system::check(places, &config, &mut findings);
+    model::check(places, &config, running.answers, &mut findings);
+    if running.answers {
         setup::check_running(places, &mut findings);
         tools::check(places, &mut findings);
         work::check(places, &mut findings);
     }
     progress.set("checking the data");
-    data::check(places, is_up, &mut findings);
+    data::check(places, running, &mut findings);
     data::check_retention(places, config.retention, &mut findings);
     data::check_backups(places, &mut findings);
     findings.0

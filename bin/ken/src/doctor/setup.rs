@@ -21,6 +21,14 @@ pub(super) fn check(places: &Places, findings: &mut Findings) {
     for folder in folders.into_iter().flatten() {
         check_folder(folder, findings);
     }
+    if let Some(home) = places.home.as_deref().filter(|home| home.symlink_metadata().is_err()) {
+        findings.note(
+            "home-new",
+            home.display(),
+            "does not exist yet",
+            "`ken up` makes it; is --home or KEN_HOME right?",
+        );
+    }
 }
 
 /// Checks the folders of a running system: kend closes them to others when it starts.
@@ -96,10 +104,15 @@ fn check_secrets(path: &Path, findings: &mut Findings) -> bool {
 }
 
 fn check_folder(path: &Path, findings: &mut Findings) {
+    let place = &path.display();
     let Ok(meta) = std::fs::metadata(path) else {
+        // What does not exist is made at the start.
+        if let Ok(to) = std::fs::read_link(path) {
+            let why = format!("is a link to {}, which does not exist", to.display());
+            findings.error("not-a-folder", place, why, format!("make that folder, or remove the link: rm {place}"));
+        }
         return;
     };
-    let place = &path.display();
     if !meta.is_dir() {
         return findings.error("not-a-folder", place, "is not a folder", format!("mv {place} {place}.old"));
     }

@@ -11,17 +11,25 @@ use ken_types::ops::service::ServiceStats;
 use ken_types::places::Places;
 
 use super::{Findings, Repair, ask, call, is_enabled};
+use crate::client::silent_parts;
 use crate::gateway::status;
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-/// Runs the checks. Returns whether kend is running.
-pub(super) fn check(places: &Places, config: &Config, findings: &mut Findings) -> bool {
+/// Whether the system runs, and whether all of its parts answer.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) struct Running {
+    pub(super) is_up: bool,
+    /// The answers of the parts depend on those of others, so if one of them hangs, no part is asked for more.
+    pub(super) answers: bool,
+}
+
+pub(super) fn check(places: &Places, config: &Config, findings: &mut Findings) -> Running {
     check_programs(config, findings);
-    let is_up = check_parts(places, findings);
-    if is_up {
+    let running = check_parts(places, findings);
+    if running.answers {
         check_owners(places, findings);
-    } else {
+    } else if !running.is_up {
         check_socket(places, findings);
         for (section, listen, port) in [
             ("gateway", config.gateway.listen, config.gateway.port),
@@ -32,7 +40,7 @@ pub(super) fn check(places: &Places, config: &Config, findings: &mut Findings) -
             }
         }
     }
-    is_up
+    running
 }
 
 /// Reports programs of parts that are missing, cannot be run, or are of another version than `ken`.
@@ -56,9 +64,9 @@ fn check_programs(config: &Config, findings: &mut Findings) {
     }
 }
 
-fn check_parts(places: &Places, findings: &mut Findings) -> bool {
+fn check_parts(places: &Places, findings: &mut Findings) -> Running {
     let Ok(system) = status(places) else {
-        return false;
+        return Running { is_up: false, answers: false };
     };
     if system.version != VERSION {
         let why = format!("runs as {}, and ken is {VERSION}", system.version);
@@ -74,7 +82,12 @@ fn check_parts(places: &Places, findings: &mut Findings) -> bool {
         let why = format!("is {}{ended}", part.state.name());
         findings.error("part-not-ready", &part.name, why, format!("ken logs {}", part.name));
     }
-    true
+    let silent = silent_parts(places, &system.parts);
+    for part in &silent {
+        let why = "is ready and does not answer; what needs it waits, and is not checked here";
+        findings.error("part-not-answering", part, why, format!("ken logs {part}; ken restart {part}"));
+    }
+    Running { is_up: true, answers: silent.is_empty() }
 }
 
 /// Reports a gateway that cannot see which user of this machine calls it.

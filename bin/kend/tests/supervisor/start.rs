@@ -40,7 +40,8 @@ fn a_part_gets_what_its_entry_names_and_nothing_else() {
         format!("KEN_HOME={dir}"),
         format!("KEN_RUN_DIR={dir}/run"),
         format!("KEN_STATE_DIR={dir}/state"),
-        "KEN_SECRETS_FD=7".to_owned(),
+        "KEN_CONFIG_FD=7".to_owned(),
+        "KEN_SECRETS_FD=8".to_owned(),
         "LC_TIME=C".to_owned(),
         "LISTEN_FDNAMES=http:wire".to_owned(),
         "LISTEN_FDS=2".to_owned(),
@@ -54,11 +55,11 @@ fn a_part_gets_what_its_entry_names_and_nothing_else() {
     }
     let known = ["PATH=", "HOME=", "LANG=", "TZ=", "LC_", "RUST_LOG=", "KEN_LOG="];
     let surplus = env.lines().filter(|line| !known.iter().any(|name| line.starts_with(name)));
-    assert_eq!(surplus.count(), 15, "{env}");
+    assert_eq!(surplus.count(), 16, "{env}");
 
     let fds = home.read("fds");
     let numbers: Vec<&str> = fds.lines().filter(|line| !line.contains("/proc/")).map(|line| &line[..1]).collect();
-    assert_eq!(numbers.len(), 8, "standard ones, sockets, guard, lock, secrets: {fds}");
+    assert_eq!(numbers.len(), 9, "standard ones, sockets, guard, lock, configuration, secrets: {fds}");
     assert_eq!(home.read("secrets"), "KEY=from file\nOTHER_KEY=2\n");
     assert!(kend.stop().status.success());
 }
