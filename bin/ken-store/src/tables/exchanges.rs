@@ -47,18 +47,11 @@ pub trait Exchanges: Sql {
         let sql = "INSERT INTO exchanges
                      (submission, stream, turn, body, answer, result, error, context_usage, ended_at, settled_at)
                    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)";
-        let values = params![
-            exchange.submission,
-            exchange.stream,
-            exchange.turn,
-            exchange.body,
-            exchange.answer,
-            json(exchange.result)?,
-            json(exchange.error)?,
-            json(exchange.context_usage)?,
-            exchange.ended_at,
-            exchange.settled_at,
-        ];
+        let NewExchange { submission, stream, turn, body, answer, ended_at, settled_at, .. } = *exchange;
+        let (result, error, context_usage) =
+            (json(exchange.result)?, json(exchange.error)?, json(exchange.context_usage)?);
+        let values =
+            params![submission, stream, turn, body, answer, result, error, context_usage, ended_at, settled_at];
         self.execute(sql, values)
     }
 

@@ -70,17 +70,8 @@ pub trait Messenger: Sql {
     fn insert_update(&self, update: &NewUpdate<'_>, now: Timestamp) -> Result<(), Error> {
         let sql = "INSERT INTO updates (id, at, kind, sender, chat, verdict, reason, code)
                    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)";
-        let values = params![
-            update.id,
-            now,
-            update.kind,
-            update.sender,
-            update.chat,
-            update.verdict,
-            update.reason,
-            update.code,
-        ];
-        self.execute(sql, values)
+        let NewUpdate { id, kind, sender, chat, verdict, reason, code } = *update;
+        self.execute(sql, params![id, now, kind, sender, chat, verdict, reason, code])
     }
 
     /// Returns updates, newest first.
@@ -154,15 +145,8 @@ pub trait Messenger: Sql {
     fn insert_pairing(&self, pairing: &Pairing) -> Result<(), Error> {
         let sql = "INSERT INTO pairings (code, sender, chat, replies, created_at, expires_at)
                    VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
-        let values = params![
-            pairing.code,
-            pairing.sender_id,
-            pairing.chat_id,
-            pairing.replies,
-            pairing.created_at,
-            pairing.expires_at,
-        ];
-        self.execute(sql, values)
+        let Pairing { code, sender_id, chat_id, created_at, expires_at, replies } = pairing;
+        self.execute(sql, params![code, sender_id, chat_id, replies, created_at, expires_at])
     }
 
     fn count_pairing_reply(&self, code: &str) -> Result<(), Error> {

@@ -60,18 +60,9 @@ pub trait Outbox: Sql {
         let sql = "UPDATE outbox SET state = ?2, live = ?3, piece = ?4, doubtful = ?5, tries = ?6, due_at = ?7,
                      message_id = ?8, error = ?9
                    WHERE message = ?1";
-        let values = params![
-            message.id,
-            message.state.name(),
-            message.is_live(),
-            message.piece,
-            message.doubtful,
-            message.tries,
-            message.due_at,
-            message.message_id,
-            message.error,
-        ];
-        self.execute(sql, values)
+        let MessageRow { id, state, piece, doubtful, tries, due_at, message_id, error, .. } = message;
+        let (state, is_live) = (state.name(), message.is_live());
+        self.execute(sql, params![id, state, is_live, piece, doubtful, tries, due_at, message_id, error])
     }
 
     /// Returns messages, newest first.

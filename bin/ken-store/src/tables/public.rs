@@ -51,16 +51,8 @@ pub trait PublicStreams: Sql {
     fn insert_public(&self, stream: &PublicRow) -> Result<i64, Error> {
         let sql = "INSERT INTO public_streams (name, content_type, closed, ttl, expires_at, source, base, asked)
                    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)";
-        let values = params![
-            stream.name,
-            stream.content_type,
-            stream.closed,
-            stream.ttl,
-            stream.expires_at,
-            stream.source,
-            stream.base,
-            stream.fork_description
-        ];
+        let PublicRow { name, content_type, closed, ttl, expires_at, source, base, fork_description, .. } = stream;
+        let values = params![name, content_type, closed, ttl, expires_at, source, base, fork_description];
         self.insert(sql, "stream", values)
     }
 

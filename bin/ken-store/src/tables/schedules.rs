@@ -204,16 +204,9 @@ pub trait Schedules: Sql {
         let sql = "UPDATE schedules SET anchor = ?2, mark = ?3, next_slot = ?4, next_fire = ?5,
                      last_fired = coalesce(?6, last_fired)
                    WHERE schedule = ?1";
-        let next = fire.progress.next;
-        let values = params![
-            found.key,
-            fire.progress.anchor,
-            fire.progress.mark,
-            next.map(|next| next.slot),
-            next.map(|next| next.fire),
-            fired,
-        ];
-        self.execute(sql, values)?;
+        let Progress { anchor, mark, next } = fire.progress;
+        let (next_slot, next_fire) = next.map(|next| (next.slot, next.fire)).unzip();
+        self.execute(sql, params![found.key, anchor, mark, next_slot, next_fire, fired])?;
         Ok(Some(found))
     }
 

@@ -310,19 +310,9 @@ pub trait Events: Sql {
     fn insert_event(&self, event: &NewEvent<'_>) -> Result<(), Error> {
         let sql = "INSERT INTO events (id, scope, kind, text, received_at, context, raw, images, answer)
                    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)";
-        let images = Some(event.images).filter(|images| !images.is_empty());
-        let values = params![
-            event.id,
-            event.scope,
-            event.kind,
-            event.text,
-            event.received_at,
-            json(event.context)?,
-            event.raw,
-            json(images)?,
-            event.answer,
-        ];
-        self.execute(sql, values)
+        let NewEvent { id, scope, kind, text, received_at, context, raw, images, answer } = *event;
+        let (context, images) = (json(context)?, json(Some(images).filter(|images| !images.is_empty()))?);
+        self.execute(sql, params![id, scope, kind, text, received_at, context, raw, images, answer])
     }
 
     fn event(&self, key: i64) -> Result<Option<PromptRow>, Error> {

@@ -91,7 +91,6 @@ macro_rules! whole {
 whole!(i64, u32, u16, bool);
 
 parameter! {
-    &i64, number => Value::Whole(Some(**number));
     u64, number => Value::Whole(Some(number.cast_signed()));
     Option<u64>, number => Value::Whole(number.map(u64::cast_signed));
     usize, number => Value::Whole(Some(i64::try_from(*number).unwrap_or(i64::MAX)));
@@ -99,18 +98,22 @@ parameter! {
     Option<Timestamp>, time => Value::Whole(time.map(Timestamp::millis));
     f64, number => Value::Real(Some(*number));
     Option<f64>, number => Value::Real(*number);
-    &str, text => Value::Text(Some(text));
+    str, text => Value::Text(Some(text));
     String, text => Value::Text(Some(text));
-    &String, text => Value::Text(Some(text));
     Option<&str>, text => Value::Text(*text);
     Option<String>, text => Value::Text(text.as_deref());
     Option<&String>, text => Value::Text(text.map(String::as_str));
-    &Option<String>, text => Value::Text(text.as_deref());
     Vec<String>, texts => Value::Texts(texts);
-    &[String], texts => Value::Texts(texts);
-    &[u8], bytes => Value::Bytes(Some(bytes));
+    [String], texts => Value::Texts(texts);
+    [u8], bytes => Value::Bytes(Some(bytes));
     Vec<u8>, bytes => Value::Bytes(Some(bytes));
     Value<'_>, value => *value;
+}
+
+impl<T: Parameter + ?Sized> Parameter for &T {
+    fn value(&self) -> Value<'_> {
+        (**self).value()
+    }
 }
 
 #[derive(Debug, Clone, Copy)]

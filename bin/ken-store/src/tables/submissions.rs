@@ -99,18 +99,9 @@ pub trait Submissions: Sql {
         let sql = "INSERT INTO submissions
                      (id, stream, event, kind, hidden, state, open, place, recorded_from, next_index, outside)
                    VALUES (?1, ?2, (SELECT event FROM events WHERE id = ?3), ?4, ?5, 'queued', ?6, ?7, ?8, ?9, ?10)";
-        let values = params![
-            new.id.as_str(),
-            new.stream,
-            new.event,
-            new.kind.name(),
-            new.hidden,
-            new.open,
-            new.place,
-            new.recorded_from,
-            new.next_index,
-            outside(new.outside)?,
-        ];
+        let NewSubmission { stream, event, hidden, open, place, recorded_from, next_index, .. } = new;
+        let (id, kind, outside) = (new.id.as_str(), new.kind.name(), outside(new.outside)?);
+        let values = params![id, stream, event, kind, hidden, open, place, recorded_from, next_index, outside];
         self.execute(sql, values)
     }
 
@@ -196,14 +187,8 @@ pub trait Submissions: Sql {
     fn set_waiting(&self, submission: &SubmissionRow) -> Result<(), Error> {
         let sql = "UPDATE submissions SET approvals = ?2, state = ?3, waiting_since = ?4, waited_ms = ?5
                    WHERE submission = ?1";
-        let values = params![
-            submission.key,
-            to_json(&submission.approvals)?,
-            submission.state.name(),
-            submission.waiting_since,
-            submission.waited_ms,
-        ];
-        self.execute(sql, values)
+        let SubmissionRow { key, approvals, state, waiting_since, waited_ms, .. } = submission;
+        self.execute(sql, params![key, to_json(approvals)?, state.name(), waiting_since, waited_ms])
     }
 
     /// Records a new lease: increments the lease number and the attempt, and stores the time of the first claim.
