@@ -6,6 +6,7 @@ use ken_types::ops::approvals::{
 use ken_types::{Error, Timestamp};
 use serde_json::{Map, Value};
 
+use super::Tables;
 use super::columns::{json, optional_scope, present, stored, to_json, word};
 use super::sql::{Parameters, Row, Sql, all, first, params, unique};
 
@@ -45,8 +46,8 @@ pub struct AboutCall<'a> {
     pub fingerprint: &'a str,
 }
 
-pub trait Approvals: Sql {
-    fn insert_approval(&self, new: &NewApproval<'_>) -> Result<(), Error> {
+impl dyn Tables + '_ {
+    pub fn insert_approval(&self, new: &NewApproval<'_>) -> Result<(), Error> {
         let sql = "INSERT INTO approvals (id, submission, session, task, call, scope, fingerprint, status, expires_at,
                      updated_at, request, decision, whole)
                    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13)";
@@ -68,13 +69,13 @@ pub trait Approvals: Sql {
         self.execute(sql, values)
     }
 
-    fn approval(&self, id: &str) -> Result<Option<ApprovalRow>, Error> {
+    pub fn approval(&self, id: &str) -> Result<Option<ApprovalRow>, Error> {
         first(self, &format!("{SELECT} WHERE a.id = ?1"), params![id], approval)
     }
 
     /// Returns the requests about a call, and those requests of the same submission that were denied for the same fingerprint. Newest
     /// first.
-    fn approvals_about(&self, call: &AboutCall<'_>) -> Result<Vec<ApprovalRow>, Error> {
+    pub fn approvals_about(&self, call: &AboutCall<'_>) -> Result<Vec<ApprovalRow>, Error> {
         let sql = format!(
             "{SELECT} WHERE a.submission = ?1
                AND ((a.call = ?2 AND a.task IS NOT DISTINCT FROM ?3) OR (a.fingerprint = ?4 AND a.status = 'denied'))
@@ -85,7 +86,7 @@ pub trait Approvals: Sql {
     }
 
     /// Returns the calls of a submission for which an approval was requested.
-    fn calls_with_approval(&self, submission: i64) -> Result<Vec<CallWithApproval>, Error> {
+    pub fn calls_with_approval(&self, submission: i64) -> Result<Vec<CallWithApproval>, Error> {
         let sql = "SELECT call, task, max(CASE WHEN used_at IS NOT NULL THEN id END) AS used FROM approvals
                    WHERE submission = ?1 GROUP BY call, task ORDER BY call, task NULLS FIRST";
         all(self, sql, params![submission], |row| {
@@ -94,7 +95,7 @@ pub trait Approvals: Sql {
     }
 
     /// Returns the id of a request that was approved for the whole session and has this fingerprint.
-    fn session_grant(&self, session: &str, fingerprint: &str) -> Result<Option<String>, Error> {
+    pub fn session_grant(&self, session: &str, fingerprint: &str) -> Result<Option<String>, Error> {
         let sql = "SELECT id FROM approvals WHERE for_session = 1 AND session = ?1 AND fingerprint = ?2
                    ORDER BY approval LIMIT 1";
         first(self, sql, params![session, fingerprint], |row| row.get(0))
@@ -102,7 +103,7 @@ pub trait Approvals: Sql {
 
     /// Returns at most `max` requests, oldest first. Once their sizes add up to `bytes`, further ones are returned without action and
     /// diff, and marked as `cut`.
-    fn pending_approvals(&self, list: &ListApprovals, max: usize, bytes: usize) -> Result<Vec<Approval>, Error> {
+    pub fn pending_approvals(&self, list: &ListApprovals, max: usize, bytes: usize) -> Result<Vec<Approval>, Error> {
         // A request without a scope is shown with `api` and `default`, so it is also found by these values.
         let sql = format!(
             "SELECT a.approval, a.scope, a.status, a.updated_at, a.decision, a.used_at,
@@ -123,7 +124,7 @@ pub trait Approvals: Sql {
 
     /// Returns requests with lower keys than `before`, newest first, that match the status and the session of a list.
     /// From the one on with which they exceed `bytes`, they have no action and no diff.
-    fn approvals_before(
+    pub fn approvals_before(
         &self,
         before: Option<i64>,
         list: &ListAllApprovals,
@@ -142,17 +143,17 @@ pub trait Approvals: Sql {
         shortened(self, sql, values)
     }
 
-    fn pending_approvals_of(&self, submission: i64) -> Result<Vec<ApprovalRow>, Error> {
+    pub fn pending_approvals_of(&self, submission: i64) -> Result<Vec<ApprovalRow>, Error> {
         let sql = format!("{SELECT} WHERE a.submission = ?1 AND a.status = 'pending'");
         all(self, &sql, params![submission], approval)
     }
 
-    fn count_pending_approvals(&self) -> Result<u64, Error> {
+    pub fn count_pending_approvals(&self) -> Result<u64, Error> {
         let sql = "SELECT count(*) AS number FROM approvals WHERE status = 'pending'";
         unique(self, sql, params![], |row| row.get("number"))
     }
 
-    fn end_approval(
+    pub fn end_approval(
         &self,
         key: i64,
         status: Status,
@@ -166,32 +167,30 @@ pub trait Approvals: Sql {
         self.execute(sql, values)
     }
 
-    fn use_approval(&self, key: i64, use_key: &str, now: Timestamp) -> Result<(), Error> {
+    pub fn use_approval(&self, key: i64, use_key: &str, now: Timestamp) -> Result<(), Error> {
         let sql = "UPDATE approvals SET used_at = ?2, use_key = ?3 WHERE approval = ?1";
         self.execute(sql, params![key, now, use_key])
     }
 
     /// Returns the pending requests that have expired.
-    fn due_approvals(&self, now: Timestamp, max: usize) -> Result<Vec<ApprovalRow>, Error> {
+    pub fn due_approvals(&self, now: Timestamp, max: usize) -> Result<Vec<ApprovalRow>, Error> {
         let sql = format!("{SELECT} WHERE a.status = 'pending' AND a.expires_at <= ?1 ORDER BY a.expires_at LIMIT ?2");
         all(self, &sql, params![now, max], approval)
     }
 
-    fn next_due_approval(&self) -> Result<Option<Timestamp>, Error> {
+    pub fn next_due_approval(&self) -> Result<Option<Timestamp>, Error> {
         let sql = "SELECT min(expires_at) FROM approvals WHERE status = 'pending'";
         unique(self, sql, params![], |row| row.get(0))
     }
 
     /// Deletes at most `max` requests that ended before a time and whose submissions are settled. Returns how many were deleted.
-    fn prune_approvals(&self, before: Timestamp, max: usize) -> Result<usize, Error> {
+    pub fn prune_approvals(&self, before: Timestamp, max: usize) -> Result<usize, Error> {
         let sql = "DELETE FROM approvals WHERE approval IN (
                      SELECT a.approval FROM approvals AS a JOIN submissions AS s USING (submission)
                       WHERE a.status <> 'pending' AND a.updated_at < ?1 AND s.live = 0 LIMIT ?2)";
         self.changed_rows(sql, params![before, max])
     }
 }
-
-impl<D: Sql> Approvals for D {}
 
 /// Selects requests together with their scopes.
 const SELECT: &str = "SELECT a.*, s.connector, s.actor, s.conversation, s.thread
@@ -226,7 +225,7 @@ fn approval(row: &dyn Row) -> Result<ApprovalRow, Error> {
 
 /// Reads the requests of a list. Those whose texts were left out, because they are too large together with those before them, are read one
 /// after the other and cut.
-fn shortened(database: &(impl Sql + ?Sized), sql: &str, values: Parameters<'_>) -> Result<Vec<Approval>, Error> {
+fn shortened(database: &dyn Sql, sql: &str, values: Parameters<'_>) -> Result<Vec<Approval>, Error> {
     all(database, sql, values, |row| {
         let request = match stored(row, "request")? {
             Some(request) => request,
@@ -237,7 +236,7 @@ fn shortened(database: &(impl Sql + ?Sized), sql: &str, values: Parameters<'_>) 
 }
 
 /// Returns a request without its action and its diff, marked as cut.
-fn cut_request(database: &(impl Sql + ?Sized), key: i64) -> Result<Request, Error> {
+fn cut_request(database: &dyn Sql, key: i64) -> Result<Request, Error> {
     let sql = "SELECT request FROM approvals WHERE approval = ?1";
     unique(database, sql, params![key], |row| {
         let request: Option<Map<String, Value>> = stored(row, "request")?;

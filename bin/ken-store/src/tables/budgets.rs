@@ -2,23 +2,24 @@
 
 use ken_types::{Error, Timestamp};
 
-use super::sql::{Row, Sql, first, params};
+use super::Tables;
+use super::sql::{Row, first, params};
 
 /// The usage of model calls in a scope, which is a day or a session.
-pub trait Budgets: Sql {
+impl dyn Tables + '_ {
     /// Returns everything that counts against the limits of a scope, including reservations.
-    fn budget(&self, scope: &str) -> Result<Amount, Error> {
+    pub fn budget(&self, scope: &str) -> Result<Amount, Error> {
         let sql = "SELECT tokens, cost FROM budgets WHERE scope = ?1";
         Ok(first(self, sql, params![scope], amount)?.unwrap_or_default())
     }
 
-    fn add_to_budget(&self, scope: &str, amount: Amount, now: Timestamp) -> Result<(), Error> {
+    pub fn add_to_budget(&self, scope: &str, amount: Amount, now: Timestamp) -> Result<(), Error> {
         let sql = "INSERT INTO budgets (scope, tokens, cost, updated_at) VALUES (?1, ?2, ?3, ?4)
             ON CONFLICT (scope) DO UPDATE SET tokens = budgets.tokens + ?2, cost = budgets.cost + ?3, updated_at = ?4";
         self.execute(sql, params![scope, amount.tokens, amount.cost, now])
     }
 
-    fn reservation(&self, id: &str) -> Result<Option<ReservationRow>, Error> {
+    pub fn reservation(&self, id: &str) -> Result<Option<ReservationRow>, Error> {
         first(self, "SELECT * FROM reservations WHERE id = ?1", params![id], |row| {
             Ok(ReservationRow {
                 id: row.get("id")?,
@@ -30,7 +31,7 @@ pub trait Budgets: Sql {
         })
     }
 
-    fn insert_reservation(&self, row: &ReservationRow, now: Timestamp) -> Result<(), Error> {
+    pub fn insert_reservation(&self, row: &ReservationRow, now: Timestamp) -> Result<(), Error> {
         let sql = "INSERT INTO reservations (id, day, session, tokens, cost, output_tokens, made_at)
             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)";
         let Amount { tokens, cost } = row.amount;
@@ -38,12 +39,12 @@ pub trait Budgets: Sql {
         self.execute(sql, values)
     }
 
-    fn delete_reservation(&self, id: &str) -> Result<(), Error> {
+    pub fn delete_reservation(&self, id: &str) -> Result<(), Error> {
         self.execute("DELETE FROM reservations WHERE id = ?1", params![id])
     }
 
     /// Returns the sum of the reservations of a scope that were made after a time.
-    fn reserved(&self, scope: &str, after: Timestamp) -> Result<Amount, Error> {
+    pub fn reserved(&self, scope: &str, after: Timestamp) -> Result<Amount, Error> {
         // The table contains only the reservations of running calls and of calls that a crash interrupted within the last day, so it needs
         // no index.
         let sql =
@@ -52,18 +53,16 @@ pub trait Budgets: Sql {
         Ok(first(self, sql, params![scope, after], amount)?.unwrap_or_default())
     }
 
-    fn prune_reservations(&self, before: Timestamp) -> Result<(), Error> {
+    pub fn prune_reservations(&self, before: Timestamp) -> Result<(), Error> {
         let sql = "DELETE FROM reservations WHERE made_at < ?1";
         self.execute(sql, params![before])
     }
 
-    fn prune_budgets(&self, before: Timestamp) -> Result<(), Error> {
+    pub fn prune_budgets(&self, before: Timestamp) -> Result<(), Error> {
         let sql = "DELETE FROM budgets WHERE updated_at < ?1";
         self.execute(sql, params![before])
     }
 }
-
-impl<D: Sql> Budgets for D {}
 
 /// A number of tokens, and a cost in billionths of a US dollar. It is negative if it corrects a reservation that was too high.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

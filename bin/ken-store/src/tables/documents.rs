@@ -4,8 +4,9 @@ use ken_types::Error;
 use ken_types::id::SubmissionId;
 use ken_types::ops::documents::{Document, EntryUse, Used};
 
+use super::Tables;
 use super::columns::word;
-use super::sql::{Sql, all, first, params, unique};
+use super::sql::{all, first, params, unique};
 use crate::rules::stream_names;
 
 /// A document: its key and the digest of its file.
@@ -16,15 +17,15 @@ pub struct DocumentRow {
 }
 
 /// Documents, the vectors of entries, and the turns that used an entry.
-pub trait DocumentTables: Sql {
-    fn documents(&self, collection: &str, after: &str, max: usize) -> Result<Vec<Document>, Error> {
+impl dyn Tables + '_ {
+    pub fn documents(&self, collection: &str, after: &str, max: usize) -> Result<Vec<Document>, Error> {
         let sql = "SELECT path, digest FROM documents WHERE collection = ?1 AND path > ?2 ORDER BY path LIMIT ?3";
         all(self, sql, params![collection, after, max], |row| {
             Ok(Document { path: row.get("path")?, digest: row.get("digest")? })
         })
     }
 
-    fn document(&self, collection: &str, path: &str) -> Result<Option<DocumentRow>, Error> {
+    pub fn document(&self, collection: &str, path: &str) -> Result<Option<DocumentRow>, Error> {
         let sql = "SELECT document, digest FROM documents WHERE collection = ?1 AND path = ?2";
         first(self, sql, params![collection, path], |row| {
             Ok(DocumentRow { key: row.get("document")?, digest: row.get("digest")? })
@@ -32,55 +33,55 @@ pub trait DocumentTables: Sql {
     }
 
     /// Inserts a document. If there is one with this path, sets its digest. Returns its key.
-    fn put_document(&self, collection: &str, path: &str, digest: &str) -> Result<i64, Error> {
+    pub fn put_document(&self, collection: &str, path: &str, digest: &str) -> Result<i64, Error> {
         let sql = "INSERT INTO documents (collection, path, digest) VALUES (?1, ?2, ?3)
                    ON CONFLICT (collection, path) DO UPDATE SET digest = excluded.digest RETURNING document";
         unique(self, sql, params![collection, path, digest], |row| row.get(0))
     }
 
-    fn delete_document(&self, key: i64) -> Result<(), Error> {
+    pub fn delete_document(&self, key: i64) -> Result<(), Error> {
         self.execute("DELETE FROM documents WHERE document = ?1", params![key])
     }
 
     /// Returns the keys and ids of the entries of a document.
-    fn entries_of(&self, document: i64) -> Result<Vec<(i64, String)>, Error> {
+    pub fn entries_of(&self, document: i64) -> Result<Vec<(i64, String)>, Error> {
         let sql = "SELECT entry, id FROM knowledge WHERE document = ?1";
         all(self, sql, params![document], |row| Ok((row.get("entry")?, row.get("id")?)))
     }
 
-    fn move_entry(&self, key: i64, line: u64) -> Result<(), Error> {
+    pub fn move_entry(&self, key: i64, line: u64) -> Result<(), Error> {
         let sql = "UPDATE knowledge SET line = ?2 WHERE entry = ?1 AND line IS DISTINCT FROM ?2";
         self.execute(sql, params![key, line])
     }
 
     /// Moves a job to the beginning of a collection; `None` means that all documents have been read.
-    fn set_job_collection(&self, key: i64, collection: Option<&str>) -> Result<(), Error> {
+    pub fn set_job_collection(&self, key: i64, collection: Option<&str>) -> Result<(), Error> {
         let sql = "UPDATE jobs SET collection = ?2, place = '' WHERE job = ?1";
         self.execute(sql, params![key, collection])
     }
 
     /// Moves a job within its collection. `done` is the number of further documents that have been read, and `left` is the number that
     /// remain.
-    fn advance_reading(&self, key: i64, place: &str, done: u64, left: u64) -> Result<(), Error> {
+    pub fn advance_reading(&self, key: i64, place: &str, done: u64, left: u64) -> Result<(), Error> {
         let sql = "UPDATE jobs SET place = ?2, done = done + ?3, total = done + ?3 + ?4 WHERE job = ?1";
         let values = params![key, place, done, left];
         self.execute(sql, values)
     }
 
-    fn fail_job(&self, key: i64, error: &str) -> Result<(), Error> {
+    pub fn fail_job(&self, key: i64, error: &str) -> Result<(), Error> {
         let sql = "UPDATE jobs SET error = concat_ws('; ', error, ?2) WHERE job = ?1";
         self.execute(sql, params![key, error])
     }
 
     /// Makes the job also cover all entries that have been added since it began.
-    fn extend_job(&self, key: i64) -> Result<(), Error> {
+    pub fn extend_job(&self, key: i64) -> Result<(), Error> {
         let sql = "UPDATE jobs SET until = coalesce((SELECT max(entry) FROM knowledge), 0),
                      total = done + (SELECT count(*) FROM knowledge) WHERE job = ?1";
         self.execute(sql, params![key])
     }
 
     /// Returns entries without a vector of this model, oldest first: their key, their title and the beginning of their content.
-    fn unembedded(&self, model: &str, max: usize) -> Result<Vec<(i64, String, String)>, Error> {
+    pub fn unembedded(&self, model: &str, max: usize) -> Result<Vec<(i64, String, String)>, Error> {
         let sql = format!(
             "SELECT entry, title, substr(content, 1, CAST(?3 AS int)) AS text FROM knowledge AS k WHERE NOT EXISTS (
                SELECT 1 FROM vectors AS v {} WHERE v.model = ?1 AND v.entry = k.entry) ORDER BY entry LIMIT ?2",
@@ -91,26 +92,17 @@ pub trait DocumentTables: Sql {
         })
     }
 
-    fn put_vector(&self, entry: i64, model: &str, scope_word: &str, vector: &[u8]) -> Result<(), Error> {
+    pub fn put_vector(&self, entry: i64, model: &str, scope_word: &str, vector: &[u8]) -> Result<(), Error> {
         let sql = "INSERT INTO vectors (entry, model, scope, vector) VALUES (?1, ?2, ?3, ?4)
                    ON CONFLICT (entry) DO UPDATE SET model = ?2, scope = ?3, vector = ?4";
         self.execute(sql, params![entry, model, scope_word, vector])
     }
 
-    fn delete_vector(&self, entry: i64) -> Result<(), Error> {
+    pub fn delete_vector(&self, entry: i64) -> Result<(), Error> {
         self.execute("DELETE FROM vectors WHERE entry = ?1", params![entry])
     }
 
-    /// Reads the newest `max` vectors of a model, newest first. Calls `see` with those whose entry has one of the scope words.
-    fn vectors(
-        &self,
-        model: &str,
-        scope_words: &[String],
-        max: u32,
-        see: &mut dyn FnMut(i64, &[u8]),
-    ) -> Result<(), Error>;
-
-    fn add_vector_usage(&self, day: &str, model: &str, tokens: u64, cost: f64) -> Result<(), Error> {
+    pub fn add_vector_usage(&self, day: &str, model: &str, tokens: u64, cost: f64) -> Result<(), Error> {
         let sql = "INSERT INTO vector_usage (day, model, tokens, cost) VALUES (?1, ?2, ?3, ?4)
                    ON CONFLICT (day, model) DO UPDATE SET tokens = vector_usage.tokens + excluded.tokens,
                      cost = vector_usage.cost + excluded.cost";
@@ -118,7 +110,7 @@ pub trait DocumentTables: Sql {
     }
 
     /// Returns the usage of vectors: day, model, tokens and cost in US dollars.
-    fn vector_usage(&self) -> Result<Vec<(String, String, u64, f64)>, Error> {
+    pub fn vector_usage(&self) -> Result<Vec<(String, String, u64, f64)>, Error> {
         let sql = "SELECT * FROM vector_usage ORDER BY day DESC LIMIT 1000";
         all(self, sql, params![], |row| {
             let (day, model) = (row.get("day")?, row.get("model")?);
@@ -126,13 +118,13 @@ pub trait DocumentTables: Sql {
         })
     }
 
-    fn insert_use(&self, entry: &str, submission: i64, how: &str) -> Result<(), Error> {
+    pub fn insert_use(&self, entry: &str, submission: i64, how: &str) -> Result<(), Error> {
         let sql = "INSERT INTO knowledge_uses (entry, submission, how) VALUES (?1, ?2, ?3)
                    ON CONFLICT (entry, submission) DO UPDATE SET how = ?3";
         self.execute(sql, params![entry, submission, how])
     }
 
-    fn uses(&self, entry: &str, max: u32) -> Result<Vec<EntryUse>, Error> {
+    pub fn uses(&self, entry: &str, max: u32) -> Result<Vec<EntryUse>, Error> {
         let sql =
             "SELECT u.how, s.id, t.name, e.id AS event, e.scope, e.received_at, substr(e.text, 1, CAST(?3 AS int)) AS prompt
                    FROM knowledge_uses AS u JOIN submissions AS s USING (submission) JOIN streams AS t USING (stream)

@@ -8,6 +8,7 @@ use ken_types::{Error, Timestamp};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
+use super::Tables;
 use super::columns::{json, optional_word, stored, word};
 use super::sql::{Row, Sql, all, first, params, unique};
 use super::submissions::COPY;
@@ -42,8 +43,8 @@ pub struct InstanceRow {
     pub summary_after: i64,
 }
 
-pub trait Exchanges: Sql {
-    fn insert_exchange(&self, exchange: &NewExchange<'_>) -> Result<(), Error> {
+impl dyn Tables + '_ {
+    pub fn insert_exchange(&self, exchange: &NewExchange<'_>) -> Result<(), Error> {
         let sql = "INSERT INTO exchanges
                      (submission, stream, turn, body, answer, result, error, context_usage, ended_at, settled_at)
                    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)";
@@ -55,41 +56,41 @@ pub trait Exchanges: Sql {
         self.execute(sql, values)
     }
 
-    fn exchange_end(&self, submission: i64) -> Result<Option<u64>, Error> {
+    pub fn exchange_end(&self, submission: i64) -> Result<Option<u64>, Error> {
         let sql = "SELECT ended_at FROM exchanges WHERE submission = ?1";
         first(self, sql, params![submission], |row| row.get("ended_at"))
     }
 
     /// Returns the number of a turn; `None` if the stream has no settled prompt with this id.
-    fn exchange_turn(&self, stream: i64, id: &SubmissionId) -> Result<Option<i64>, Error> {
+    pub fn exchange_turn(&self, stream: i64, id: &SubmissionId) -> Result<Option<i64>, Error> {
         let sql =
             "SELECT turn FROM submissions AS s JOIN exchanges USING (submission) WHERE s.id = ?2 AND s.stream = ?1";
         Ok(first(self, sql, params![stream, id.as_str()], |row| row.get(0))?.flatten())
     }
 
     /// Returns the prompts of a stream before a key, newest first. Settled ones have a body.
-    fn exchanges(&self, stream: i64, before: i64, limit: u32) -> Result<Vec<(i64, Option<String>)>, Error> {
+    pub fn exchanges(&self, stream: i64, before: i64, limit: u32) -> Result<Vec<(i64, Option<String>)>, Error> {
         let sql = "SELECT submission, body FROM submissions AS s LEFT JOIN exchanges AS e USING (submission)
                    WHERE s.kind = 'prompt' AND s.stream = ?1 AND submission < ?2 ORDER BY submission DESC LIMIT ?3";
         all(self, sql, params![stream, before, limit], |row| Ok((row.get(0)?, row.get(1)?)))
     }
 
     /// Returns the key of the newest prompt of a stream, in any state.
-    fn newest_prompt(&self, stream: i64) -> Result<Option<i64>, Error> {
+    pub fn newest_prompt(&self, stream: i64) -> Result<Option<i64>, Error> {
         let sql =
             "SELECT submission FROM submissions WHERE kind = 'prompt' AND stream = ?1 ORDER BY submission DESC LIMIT 1";
         first(self, sql, params![stream], |row| row.get(0))
     }
 
     /// Returns the context usage that the newest turn has reported, as JSON. Turns that reported none are skipped.
-    fn context_usage(&self, stream: i64) -> Result<Option<String>, Error> {
+    pub fn context_usage(&self, stream: i64) -> Result<Option<String>, Error> {
         let sql = "SELECT context_usage FROM exchanges
                    WHERE stream = ?1 AND turn IS NOT NULL AND context_usage IS NOT NULL ORDER BY turn DESC LIMIT 1";
         first(self, sql, params![stream], |row| row.get(0))
     }
 
     /// Returns an exchange, and the memory that its session is set to, unless the session is archived or is being deleted.
-    fn past_exchange(&self, submission: i64) -> Result<Option<(PastExchange, Option<Memory>)>, Error> {
+    pub fn past_exchange(&self, submission: i64) -> Result<Option<(PastExchange, Option<Memory>)>, Error> {
         // What a person has put away is not brought back by a search.
         let filter = " WHERE x.submission = ?1 AND sessions.archived_at IS NULL
                        AND x.stream NOT IN (SELECT stream FROM purges)";
@@ -99,12 +100,12 @@ pub trait Exchanges: Sql {
         })
     }
 
-    fn exchange(&self, submission: i64) -> Result<PastExchange, Error> {
+    pub fn exchange(&self, submission: i64) -> Result<PastExchange, Error> {
         unique(self, &[PAST, " WHERE x.submission = ?1"].concat(), params![submission], past)
     }
 
     /// Returns the turns between two numbers, both exclusive, newest first.
-    fn past_exchanges(&self, stream: i64, after: i64, before: i64, limit: u32) -> Result<Vec<PastExchange>, Error> {
+    pub fn past_exchanges(&self, stream: i64, after: i64, before: i64, limit: u32) -> Result<Vec<PastExchange>, Error> {
         let filter = " WHERE x.stream = ?1 AND x.turn > ?2 AND x.turn < ?3 ORDER BY x.turn DESC LIMIT ?4";
         let sql = [PAST, filter].concat();
         all(self, &sql, params![stream, after, before, limit], past)
@@ -112,7 +113,7 @@ pub trait Exchanges: Sql {
 
     /// Copies the newest settled prompts of a stream before the submission `before` to another stream, with their exchanges, at most so
     /// many and so many bytes of text; and the summary if it covers nothing later. The function makes the ids of the copies.
-    fn copy_exchanges(
+    pub fn copy_exchanges(
         &self,
         from: i64,
         to: i64,
@@ -145,7 +146,7 @@ pub trait Exchanges: Sql {
         self.execute(sql, params![from, to])
     }
 
-    fn instance(&self, stream: i64) -> Result<Option<InstanceRow>, Error> {
+    pub fn instance(&self, stream: i64) -> Result<Option<InstanceRow>, Error> {
         let sql = "SELECT turns, compactions, summary, summary_after FROM instances WHERE stream = ?1";
         first(self, sql, params![stream], |row| {
             Ok(InstanceRow {
@@ -158,26 +159,24 @@ pub trait Exchanges: Sql {
     }
 
     /// Increments the number of turns, and returns the new number.
-    fn count_turn(&self, stream: i64) -> Result<i64, Error> {
+    pub fn count_turn(&self, stream: i64) -> Result<i64, Error> {
         let sql = "INSERT INTO instances (stream, turns) VALUES (?1, 1)
                    ON CONFLICT (stream) DO UPDATE SET turns = instances.turns + 1 RETURNING turns";
         unique(self, sql, params![stream], |row| row.get(0))
     }
 
-    fn count_compaction(&self, stream: i64) -> Result<(), Error> {
+    pub fn count_compaction(&self, stream: i64) -> Result<(), Error> {
         let sql = "INSERT INTO instances (stream, compactions) VALUES (?1, 1)
                    ON CONFLICT (stream) DO UPDATE SET compactions = instances.compactions + 1";
         self.execute(sql, params![stream])
     }
 
     /// Stores a summary that covers all turns so far.
-    fn set_summary(&self, stream: i64, summary: &str) -> Result<(), Error> {
+    pub fn set_summary(&self, stream: i64, summary: &str) -> Result<(), Error> {
         let sql = "UPDATE instances SET summary = ?2, summary_after = turns WHERE stream = ?1";
         self.execute(sql, params![stream, summary])
     }
 }
-
-impl<D: Sql> Exchanges for D {}
 
 /// The part of the record of a run that is known when the run is accepted.
 #[derive(Debug, Clone)]
@@ -196,13 +195,13 @@ pub struct RunList<'a> {
     pub limit: u32,
 }
 
-pub trait Runs: Sql {
-    fn insert_run(&self, submission: i64, workflow: &str, now: Timestamp) -> Result<(), Error> {
+impl dyn Tables + '_ {
+    pub fn insert_run(&self, submission: i64, workflow: &str, now: Timestamp) -> Result<(), Error> {
         let sql = "INSERT INTO runs (submission, workflow, status, started_at) VALUES (?1, ?2, 'active', ?3)";
         self.execute(sql, params![submission, workflow, now])
     }
 
-    fn run(&self, submission: i64) -> Result<RunRow, Error> {
+    pub fn run(&self, submission: i64) -> Result<RunRow, Error> {
         let sql = "SELECT r.workflow, r.started_at, e.text
                    FROM runs AS r JOIN submissions AS s USING (submission) JOIN events AS e USING (event)
                    WHERE r.submission = ?1";
@@ -211,7 +210,7 @@ pub trait Runs: Sql {
         })
     }
 
-    fn run_record(&self, id: &RunId) -> Result<Option<RunRecord>, Error> {
+    pub fn run_record(&self, id: &RunId) -> Result<Option<RunRecord>, Error> {
         let sql = "SELECT s.id, s.submission, r.workflow, r.status, r.started_at, r.ended_at, r.result, r.error, e.text
                    FROM runs AS r JOIN submissions AS s USING (submission) JOIN events AS e USING (event)
                    WHERE s.id = ?1";
@@ -220,7 +219,7 @@ pub trait Runs: Sql {
     }
 
     /// Returns the runs with their keys. Payload, result and error are left out.
-    fn list_runs(&self, list: &RunList<'_>) -> Result<Vec<(i64, RunRecord)>, Error> {
+    pub fn list_runs(&self, list: &RunList<'_>) -> Result<Vec<(i64, RunRecord)>, Error> {
         // A filter that is not used is left out of the statement, so that the index of the list can be used.
         let by_status = list.status.map_or("", |_| "AND r.status = ?2");
         let by_workflow = list.workflow.map_or("", |_| "AND r.workflow = ?3");
@@ -235,7 +234,7 @@ pub trait Runs: Sql {
         all(self, &sql, params![list.before, status, list.workflow, list.limit], record)
     }
 
-    fn end_run(
+    pub fn end_run(
         &self,
         submission: i64,
         status: RunStatus,
@@ -248,8 +247,6 @@ pub trait Runs: Sql {
         self.execute(sql, values)
     }
 }
-
-impl<D: Sql> Runs for D {}
 
 const PAST: &str =
     "SELECT s.id, streams.name AS stream_name, e.text AS prompt, x.answer, e.received_at, s.outside, e.context,
@@ -283,7 +280,7 @@ fn past(row: &dyn Row) -> Result<PastExchange, Error> {
 /// Copies a settled prompt. The copy has no events and no summary of its own, and is not indexed, so that it is counted and found once.
 /// It has no images either: no later turn is shown those.
 fn copy_exchange(
-    database: &(impl Sql + ?Sized),
+    database: &dyn Sql,
     (submission, event): (i64, i64),
     to: i64,
     event_id: &str,

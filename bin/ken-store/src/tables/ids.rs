@@ -3,31 +3,30 @@
 use ken_types::ops::ids::{FoundId, IdKind};
 use ken_types::{Error, Offset};
 
+use super::Tables;
 use super::columns::scope;
 use super::sql::{Parameters, Row, Sql, first, params};
 
 /// Things by their ids. `see` is called with each, until it returns false.
-pub trait Ids: Sql {
-    fn with_id(&self, kind: IdKind, id: &str) -> Result<Option<FoundId>, Error> {
+impl dyn Tables + '_ {
+    pub fn with_id(&self, kind: IdKind, id: &str) -> Result<Option<FoundId>, Error> {
         let Parts { select, whole, .. } = parts(kind);
         let sql = format!("{select} WHERE {whole}").replace("{json}", self.dialect().json);
         first(self, &sql, params![id], |row| found(kind, row))
     }
 
     /// Those whose ids contain a word, and sessions of this name, newest first.
-    fn containing(&self, kind: IdKind, word: &str, see: &mut dyn FnMut(FoundId) -> bool) -> Result<(), Error> {
+    pub fn containing(&self, kind: IdKind, word: &str, see: &mut dyn FnMut(FoundId) -> bool) -> Result<(), Error> {
         let Parts { select, part, order, .. } = parts(kind);
         see_each(self, kind, &format!("{select} WHERE {part} ORDER BY {order}"), params![word], see)
     }
 
     /// All that people know of, newest first.
-    fn newest(&self, kind: IdKind, see: &mut dyn FnMut(FoundId) -> bool) -> Result<(), Error> {
+    pub fn newest(&self, kind: IdKind, see: &mut dyn FnMut(FoundId) -> bool) -> Result<(), Error> {
         let Parts { select, known, order, .. } = parts(kind);
         see_each(self, kind, &format!("{select} WHERE {known} ORDER BY {order}"), params![], see)
     }
 }
-
-impl<D: Sql> Ids for D {}
 
 /// The parts of the statements about one kind.
 struct Parts {
@@ -129,7 +128,7 @@ fn found(kind: IdKind, row: &dyn Row) -> Result<FoundId, Error> {
 const FOUND: u32 = 64;
 
 fn see_each(
-    database: &(impl Sql + ?Sized),
+    database: &dyn Sql,
     kind: IdKind,
     sql: &str,
     values: Parameters<'_>,

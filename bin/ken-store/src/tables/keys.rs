@@ -3,8 +3,8 @@
 use ken_types::ops::store::{BeginKey, KeptAnswer, KeyState};
 use ken_types::{Error, Timestamp};
 
+use super::Tables;
 use super::columns::{stored, to_json};
-use super::purges::Purges;
 use super::sql::{Row, first, params};
 
 #[derive(Debug, Clone)]
@@ -16,9 +16,9 @@ pub struct KeyRow {
     pub state: KeyState,
 }
 
-pub trait Keys: Purges {
+impl dyn Tables + '_ {
     /// Returns a key, unless it is older than `oldest`. Fails with `gone` if its answer was about a session that was deleted for good.
-    fn key(&self, name: &str, oldest: Timestamp) -> Result<Option<KeyRow>, Error> {
+    pub fn key(&self, name: &str, oldest: Timestamp) -> Result<Option<KeyRow>, Error> {
         let sql = "SELECT body, seed, at, status, answer, headers FROM keys WHERE key = ?1 AND at >= ?2";
         let found = first(self, sql, params![name, oldest], |row| Ok((key(row)?, row.get::<Option<u16>>("status")?)))?;
         match found {
@@ -33,59 +33,57 @@ pub trait Keys: Purges {
         }
     }
 
-    fn put_key(&self, key: &BeginKey) -> Result<(), Error> {
+    pub fn put_key(&self, key: &BeginKey) -> Result<(), Error> {
         let sql = "INSERT INTO keys (key, body, seed, at) VALUES (?1, ?2, ?3, ?4)
                    ON CONFLICT (key) DO UPDATE SET body = ?2, seed = ?3, at = ?4, status = NULL, answer = NULL, headers = NULL";
         self.execute(sql, params![key.key, key.body, key.seed, key.at])
     }
 
     /// Marks a key without an answer as free or as in use.
-    fn set_key_free(&self, key: &str, is_free: bool) -> Result<(), Error> {
+    pub fn set_key_free(&self, key: &str, is_free: bool) -> Result<(), Error> {
         let sql = "UPDATE keys SET status = ?2 WHERE key = ?1 AND answer IS NULL";
         self.execute(sql, params![key, is_free.then_some(NOT_REACHED)])
     }
 
     /// Marks a key without an answer as one whose answer was about a session that was deleted for good.
-    fn purge_key(&self, key: &str) -> Result<(), Error> {
+    pub fn purge_key(&self, key: &str) -> Result<(), Error> {
         self.execute("UPDATE keys SET status = ?2 WHERE key = ?1 AND answer IS NULL", params![key, GONE])
     }
 
     /// Stores the answer of a key, unless it has one.
-    fn answer_key(&self, key: &str, answer: &KeptAnswer) -> Result<(), Error> {
+    pub fn answer_key(&self, key: &str, answer: &KeptAnswer) -> Result<(), Error> {
         let sql = "UPDATE keys SET status = ?2, answer = ?3, headers = ?4 WHERE key = ?1 AND answer IS NULL AND status IS DISTINCT FROM 410";
         let values = params![key, answer.status, answer.body, to_json(&answer.headers)?];
         self.execute(sql, values)
     }
 
     /// Deletes a key, unless it has an answer.
-    fn forget_key(&self, key: &str) -> Result<(), Error> {
+    pub fn forget_key(&self, key: &str) -> Result<(), Error> {
         self.execute("DELETE FROM keys WHERE key = ?1 AND answer IS NULL", params![key])
     }
 
     /// Deletes at most `max` keys that are older than `oldest`. Returns how many were deleted.
-    fn prune_keys(&self, oldest: Timestamp, max: usize) -> Result<usize, Error> {
+    pub fn prune_keys(&self, oldest: Timestamp, max: usize) -> Result<usize, Error> {
         let sql = "DELETE FROM keys WHERE id IN (SELECT id FROM keys WHERE at < ?1 ORDER BY at LIMIT ?2)";
         self.changed_rows(sql, params![oldest, max])
     }
 
     /// Returns the number and the answer of the last call of a slot.
-    fn call(&self, slot: &str) -> Result<Option<(u64, String)>, Error> {
+    pub fn call(&self, slot: &str) -> Result<Option<(u64, String)>, Error> {
         let sql = "SELECT number, answer FROM calls WHERE slot = ?1";
         first(self, sql, params![slot], |row| Ok((row.get("number")?, row.get("answer")?)))
     }
 
-    fn put_call(&self, slot: &str, number: u64, answer: &str, now: Timestamp) -> Result<(), Error> {
+    pub fn put_call(&self, slot: &str, number: u64, answer: &str, now: Timestamp) -> Result<(), Error> {
         let sql = "INSERT INTO calls (slot, number, answer, at) VALUES (?1, ?2, ?3, ?4)
                    ON CONFLICT (slot) DO UPDATE SET number = excluded.number, answer = excluded.answer, at = excluded.at";
         self.execute(sql, params![slot, number, answer, now])
     }
 
-    fn prune_calls(&self, oldest: Timestamp) -> Result<(), Error> {
+    pub fn prune_calls(&self, oldest: Timestamp) -> Result<(), Error> {
         self.execute("DELETE FROM calls WHERE at < ?1", params![oldest])
     }
 }
-
-impl<D: Purges> Keys for D {}
 
 /// The stored status of a key whose answer was about a session that was deleted for good. Such a key has no answer.
 const GONE: u16 = 410;

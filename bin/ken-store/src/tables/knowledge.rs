@@ -6,6 +6,7 @@ use ken_types::{Error, Timestamp};
 use serde_json::{Map, Value};
 use std::path::Path;
 
+use super::Tables;
 use super::columns::{optional_word, outside, stored, to_json, turn_of};
 use super::sql::{Row, Sql, all, first, params, unique};
 use crate::rules::stream_names;
@@ -51,11 +52,11 @@ pub struct KnowledgeTexts {
     pub conversation: Option<String>,
 }
 
-pub trait Knowledge: Sql {
+impl dyn Tables + '_ {
     /// Inserts an entry. If there is one with this id, updates its tags and its time. Returns the key of the entry. `stream` is that of the
     /// session in which an agent writes it. What several agents write belongs to the session of the last one, so that it does not go with an
     /// earlier session; what a person has written belongs to none.
-    fn put_knowledge(
+    pub fn put_knowledge(
         &self,
         id: &str,
         entry: &PutKnowledge,
@@ -92,35 +93,35 @@ pub trait Knowledge: Sql {
         unique(self, sql, values, |row| row.get(0))
     }
 
-    fn knowledge(&self, id: &str) -> Result<Option<KnowledgeRecord>, Error> {
+    pub fn knowledge(&self, id: &str) -> Result<Option<KnowledgeRecord>, Error> {
         first(self, &format!("{RECORD} WHERE id = ?1"), params![id], knowledge)
     }
 
     /// Returns an entry, and what the session in which an agent wrote it remembers, if that was set for it.
-    fn knowledge_by_key(&self, key: i64) -> Result<Option<(KnowledgeRecord, Option<Memory>)>, Error> {
+    pub fn knowledge_by_key(&self, key: i64) -> Result<Option<(KnowledgeRecord, Option<Memory>)>, Error> {
         first(self, &format!("{RECORD} WHERE entry = ?1"), params![key], |row| {
             Ok((knowledge(row)?, optional_word(row, "sessions.memory", Memory::named)?))
         })
     }
 
     /// Deletes an entry and returns its key.
-    fn delete_knowledge(&self, id: &str) -> Result<Option<i64>, Error> {
+    pub fn delete_knowledge(&self, id: &str) -> Result<Option<i64>, Error> {
         let sql = "DELETE FROM knowledge WHERE id = ?1 RETURNING entry";
         first(self, sql, params![id], |row| row.get(0))
     }
 
-    fn delete_knowledge_by_key(&self, key: i64) -> Result<(), Error> {
+    pub fn delete_knowledge_by_key(&self, key: i64) -> Result<(), Error> {
         self.execute("DELETE FROM knowledge WHERE entry = ?1", params![key])
     }
 
     /// Sets the tags of an entry. Returns whether they were different before.
-    fn set_tags(&self, key: i64, tags: &[String], now: Timestamp) -> Result<bool, Error> {
+    pub fn set_tags(&self, key: i64, tags: &[String], now: Timestamp) -> Result<bool, Error> {
         let sql = "UPDATE knowledge SET tags = ?2, updated_at = CASE WHEN updated_at < ?3 THEN ?3 ELSE updated_at END WHERE entry = ?1 AND tags <> ?2";
         let changed = self.changed_rows(sql, params![key, to_json(&tags)?, now])?;
         Ok(changed > 0)
     }
 
-    fn list_knowledge(&self, list: &KnowledgeFilter<'_>) -> Result<Vec<(i64, KnowledgeRecord)>, Error> {
+    pub fn list_knowledge(&self, list: &KnowledgeFilter<'_>) -> Result<Vec<(i64, KnowledgeRecord)>, Error> {
         // An entry for everyone is shown with `api` and `default`, so it is also found by these values.
         let sources = match list.source {
             Some(_) => "source = ?5",
@@ -136,7 +137,7 @@ pub trait Knowledge: Sql {
         all(self, &sql, values, |row| Ok((row.get("entry")?, knowledge(row)?)))
     }
 
-    fn knowledge_texts(&self, key: i64) -> Result<Option<KnowledgeTexts>, Error> {
+    pub fn knowledge_texts(&self, key: i64) -> Result<Option<KnowledgeTexts>, Error> {
         let sql = "SELECT title, tags, content, actor, conversation FROM knowledge WHERE entry = ?1";
         first(self, sql, params![key], |row| {
             Ok(KnowledgeTexts {
@@ -150,17 +151,17 @@ pub trait Knowledge: Sql {
     }
 
     /// Returns the keys of entries after `after`, up to and including `until`, and the length of the content of each in characters.
-    fn knowledge_sizes(&self, after: i64, until: i64, max: usize) -> Result<Vec<(i64, u64)>, Error> {
+    pub fn knowledge_sizes(&self, after: i64, until: i64, max: usize) -> Result<Vec<(i64, u64)>, Error> {
         let sql = "SELECT entry, CAST(octet_length(content) AS bigint) AS size FROM knowledge WHERE entry > ?1 AND entry <= ?2
                    ORDER BY entry LIMIT ?3";
         all(self, sql, params![after, until, max], |row| Ok((row.get("entry")?, row.get("size")?)))
     }
 
-    fn job(&self, id: &str) -> Result<Option<Job>, Error> {
+    pub fn job(&self, id: &str) -> Result<Option<Job>, Error> {
         first(self, "SELECT * FROM jobs WHERE id = ?1", params![id], job)
     }
 
-    fn running_job(&self) -> Result<Option<JobRow>, Error> {
+    pub fn running_job(&self) -> Result<Option<JobRow>, Error> {
         let sql =
             "SELECT job, id, reached, until, collection, place FROM jobs WHERE status = 'running' ORDER BY job LIMIT 1";
         first(self, sql, params![], |row| {
@@ -176,25 +177,23 @@ pub trait Knowledge: Sql {
     }
 
     /// Inserts a job that covers all entries that exist now.
-    fn insert_job(&self, id: &str, now: Timestamp) -> Result<(), Error> {
+    pub fn insert_job(&self, id: &str, now: Timestamp) -> Result<(), Error> {
         let sql = "INSERT INTO jobs (id, status, until, total, started_at)
                    SELECT ?1, 'running', coalesce(max(entry), 0), count(*), ?2 FROM knowledge";
         self.execute(sql, params![id, now])
     }
 
-    fn advance_job(&self, key: i64, reached: i64, done: usize) -> Result<(), Error> {
+    pub fn advance_job(&self, key: i64, reached: i64, done: usize) -> Result<(), Error> {
         let sql = "UPDATE jobs SET reached = ?2, done = done + ?3 WHERE job = ?1";
         self.execute(sql, params![key, reached, done])
     }
 
     /// Ends the job. It has failed if it has an error.
-    fn finish_job(&self, key: i64, now: Timestamp) -> Result<(), Error> {
+    pub fn finish_job(&self, key: i64, now: Timestamp) -> Result<(), Error> {
         let sql = "UPDATE jobs SET status = CASE WHEN error IS NULL THEN 'ok' ELSE 'error' END, finished_at = ?2, total = done WHERE job = ?1";
         self.execute(sql, params![key, now])
     }
 }
-
-impl<D: Sql> Knowledge for D {}
 
 /// A full-text index.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -239,26 +238,35 @@ pub trait Words: Sql {
     /// Returns the column with the keys of an index.
     fn index_key(&self, index: Index) -> &'static str;
 
+    /// Returns for each word the approximate number of rows that contain it. A word is given by its stems; a row that contains two of them
+    /// may be counted twice. `size` is the number of rows in the index.
+    fn document_frequencies(&self, index: Index, words: &[&[String]], size: u64) -> Result<Vec<u64>, Error>;
+
+    /// Returns the keys of the rows of a search, which has at least one word.
+    fn search(&self, search: &WordSearch<'_>, order: Order, max: u64) -> Result<Vec<i64>, Error>;
+}
+
+impl dyn Tables + '_ {
     /// Removes the rows with keys after `after`, up to and including `until`.
-    fn unindex_knowledge(&self, after: i64, until: i64) -> Result<(), Error> {
+    pub fn unindex_knowledge(&self, after: i64, until: i64) -> Result<(), Error> {
         let key = self.index_key(Index::Knowledge);
         let sql = format!("DELETE FROM knowledge_index WHERE {key} > ?1 AND {key} <= ?2");
         self.execute(&sql, params![after, until])
     }
 
-    fn unindex_exchange(&self, submission: i64) -> Result<(), Error> {
+    pub fn unindex_exchange(&self, submission: i64) -> Result<(), Error> {
         let sql = format!("DELETE FROM memory_index WHERE {} = ?1", self.index_key(Index::Memory));
         self.execute(&sql, params![submission])
     }
 
     /// Returns the keys of all rows.
-    fn indexed(&self, index: Index) -> Result<Vec<i64>, Error> {
+    pub fn indexed(&self, index: Index) -> Result<Vec<i64>, Error> {
         let (table, key) = (index.table(), self.index_key(index));
         all(self, &format!("SELECT {key} FROM {table} ORDER BY {key}"), params![], |row| row.get(0))
     }
 
     /// Returns the approximate number of rows.
-    fn index_size(&self, index: Index) -> Result<u64, Error> {
+    pub fn index_size(&self, index: Index) -> Result<u64, Error> {
         let sql = match index {
             Index::Knowledge => "SELECT coalesce(max(entry), 0) AS size FROM knowledge",
             Index::Memory => "SELECT coalesce(max(submission), 0) AS size FROM exchanges",
@@ -266,17 +274,10 @@ pub trait Words: Sql {
         unique(self, sql, params![], |row| row.get("size"))
     }
 
-    /// Returns for each word the approximate number of rows that contain it. A word is given by its stems; a row that contains two of them
-    /// may be counted twice. `size` is the number of rows in the index.
-    fn document_frequencies(&self, index: Index, words: &[&[String]], size: u64) -> Result<Vec<u64>, Error>;
-
-    /// Returns the keys of the rows of a search, which has at least one word.
-    fn search(&self, search: &WordSearch<'_>, order: Order, max: u64) -> Result<Vec<i64>, Error>;
-
     /// Like `search`. The order is best first in knowledge, and newest first in memory, because ranking reads every row that contains a word,
     /// and turns would become slower as more is said. With scope words it is newest first in knowledge too, unless there are more rows than
     /// `max`: then the best of them are returned.
-    fn matching(&self, search: &WordSearch<'_>, max: u32) -> Result<Vec<i64>, Error> {
+    pub fn matching(&self, search: &WordSearch<'_>, max: u32) -> Result<Vec<i64>, Error> {
         let max = u64::from(max);
         match (search.index, search.scope_words) {
             _ if search.words.is_empty() => Ok(Vec::new()),

@@ -3,8 +3,9 @@
 use ken_types::{Error, Timestamp};
 use serde_json::value::RawValue;
 
+use super::Tables;
 use super::columns::place;
-use super::sql::{Row, Sql, each_text, first, params, unique};
+use super::sql::{Row, each_text, first, params, unique};
 use crate::rules::stream_names;
 
 /// A stream of an instance or a run.
@@ -23,9 +24,9 @@ pub enum LogKind {
 }
 
 /// The streams of instances and runs. Their entries are JSON, numbered from 0.
-pub trait Logs: Sql {
+impl dyn Tables + '_ {
     /// Fails with `gone` if the stream is that of a session that was deleted for good.
-    fn log(&self, name: &str) -> Result<Option<LogRow>, Error> {
+    pub fn log(&self, name: &str) -> Result<Option<LogRow>, Error> {
         let sql = "SELECT stream, name, entries, closed, purged_at FROM streams WHERE name = ?1";
         let found = first(self, sql, params![name], |row| Ok((log(row)?, row.get::<Option<i64>>("purged_at")?)))?;
         match found {
@@ -34,12 +35,12 @@ pub trait Logs: Sql {
         }
     }
 
-    fn log_by_key(&self, key: i64) -> Result<LogRow, Error> {
+    pub fn log_by_key(&self, key: i64) -> Result<LogRow, Error> {
         let sql = "SELECT stream, name, entries, closed FROM streams WHERE stream = ?1";
         unique(self, sql, params![key], log)
     }
 
-    fn insert_log(&self, name: &str, kind: LogKind, now: Timestamp) -> Result<LogRow, Error> {
+    pub fn insert_log(&self, name: &str, kind: LogKind, now: Timestamp) -> Result<LogRow, Error> {
         let sql = "INSERT INTO streams (name, kind, content_type, created_at) VALUES (?1, ?2, 'application/json', ?3)";
         let kind = match kind {
             LogKind::Agent => "agent",
@@ -49,21 +50,17 @@ pub trait Logs: Sql {
         Ok(LogRow { key, name: name.to_owned(), entries: 0, closed: false })
     }
 
-    fn close_log(&self, key: i64) -> Result<(), Error> {
+    pub fn close_log(&self, key: i64) -> Result<(), Error> {
         self.execute("UPDATE streams SET closed = 1 WHERE stream = ?1", params![key])
     }
 
-    /// Adds entries, the first of which has the number `first`. Does not change the number of entries in the row of the stream; see
-    /// [`Logs::set_log_entries`].
-    fn insert_entries(&self, log: i64, first: u64, entries: &[Box<RawValue>]) -> Result<(), Error>;
-
-    fn set_log_entries(&self, log: i64, entries: u64) -> Result<(), Error> {
+    pub fn set_log_entries(&self, log: i64, entries: u64) -> Result<(), Error> {
         let sql = "UPDATE streams SET entries = ?2 WHERE stream = ?1";
         self.execute(sql, params![log, entries])
     }
 
     /// Calls `see` with each entry from `from` (inclusive) to `to` (exclusive), until it returns false.
-    fn entries(&self, log: i64, from: u64, to: u64, see: &mut dyn FnMut(&str) -> bool) -> Result<(), Error> {
+    pub fn entries(&self, log: i64, from: u64, to: u64, see: &mut dyn FnMut(&str) -> bool) -> Result<(), Error> {
         let sql = "SELECT body FROM entries WHERE place >= ?1 AND place < ?2 ORDER BY place";
         each_text(self, sql, params![place(log, from), place(log, to)], see)
     }
@@ -79,8 +76,8 @@ pub struct SystemExtent {
     pub newest: Timestamp,
 }
 
-pub trait SystemEvents: Sql {
-    fn system_extent(&self) -> Result<SystemExtent, Error> {
+impl dyn Tables + '_ {
+    pub fn system_extent(&self) -> Result<SystemExtent, Error> {
         // The two queries read only the two ends of the table. One with min() and max() would read all of it.
         let sql = "SELECT (SELECT number FROM system_events ORDER BY number LIMIT 1) AS oldest, number, at
                    FROM system_events ORDER BY number DESC LIMIT 1";
@@ -92,20 +89,20 @@ pub trait SystemEvents: Sql {
     }
 
     /// Stores an event under a number, counted from 0.
-    fn insert_system_event(&self, number: u64, at: Timestamp, event: &RawValue) -> Result<(), Error> {
+    pub fn insert_system_event(&self, number: u64, at: Timestamp, event: &RawValue) -> Result<(), Error> {
         let sql = "INSERT INTO system_events (number, at, body) VALUES (?1, ?2, ?3)";
         let values = params![number + 1, at, event.get()];
         self.execute(sql, values)
     }
 
     /// Calls `see` with each event from number `from`, until it returns false.
-    fn system_events(&self, from: u64, see: &mut dyn FnMut(&str) -> bool) -> Result<(), Error> {
+    pub fn system_events(&self, from: u64, see: &mut dyn FnMut(&str) -> bool) -> Result<(), Error> {
         let sql = "SELECT body FROM system_events WHERE number > ?1 ORDER BY number";
         each_text(self, sql, params![from], see)
     }
 
     /// Deletes at most `max` events that are older than a time, but never the newest event. Returns how many were deleted.
-    fn prune_system_events(&self, before: Timestamp, max: usize) -> Result<usize, Error> {
+    pub fn prune_system_events(&self, before: Timestamp, max: usize) -> Result<usize, Error> {
         let sql = "DELETE FROM system_events WHERE number IN (
                      SELECT number FROM system_events WHERE number < (SELECT max(number) FROM system_events)
                      ORDER BY number LIMIT ?2
@@ -113,8 +110,6 @@ pub trait SystemEvents: Sql {
         self.changed_rows(sql, params![before, max])
     }
 }
-
-impl<D: Sql> SystemEvents for D {}
 
 pub(super) fn log(row: &dyn Row) -> Result<LogRow, Error> {
     Ok(LogRow {

@@ -4,39 +4,38 @@ use ken_types::ops::messenger::{AllowedUser, BusyChat, Group, Pairing, UpdateRec
 use ken_types::ops::store::State;
 use ken_types::{Error, Timestamp};
 
+use super::Tables;
 use super::columns::{stored, to_json};
-use super::sql::{Row, Sql, all, first, params, unique};
+use super::sql::{Row, all, first, params, unique};
 
 /// Counters, which never decrease, and single values. Both have names.
-pub trait Counters: Sql {
-    fn count_up(&self, name: &str) -> Result<(), Error> {
+impl dyn Tables + '_ {
+    pub fn count_up(&self, name: &str) -> Result<(), Error> {
         let sql = "INSERT INTO counters (name, value) VALUES (?1, 1)
                    ON CONFLICT (name) DO UPDATE SET value = counters.value + 1";
         self.execute(sql, params![name])
     }
 
     /// Returns the counters whose names begin with `prefix`, without the prefix.
-    fn counters(&self, prefix: &str) -> Result<Vec<(String, u64)>, Error> {
+    pub fn counters(&self, prefix: &str) -> Result<Vec<(String, u64)>, Error> {
         let sql = "SELECT substr(name, length(?1) + 1) AS name, value FROM counters
                    WHERE substr(name, 1, length(?1)) = ?1";
         all(self, sql, params![prefix], |row| Ok((row.get("name")?, row.get("value")?)))
     }
 
-    fn stored_value(&self, name: &str) -> Result<Option<String>, Error> {
+    pub fn stored_value(&self, name: &str) -> Result<Option<String>, Error> {
         first(self, "SELECT value FROM facts WHERE name = ?1", params![name], |row| row.get(0))
     }
 
-    fn set_stored_value(&self, name: &str, value: &str) -> Result<(), Error> {
+    pub fn set_stored_value(&self, name: &str, value: &str) -> Result<(), Error> {
         let sql = "INSERT INTO facts (name, value) VALUES (?1, ?2) ON CONFLICT (name) DO UPDATE SET value = ?2";
         self.execute(sql, params![name, value])
     }
 
-    fn remove_stored_value(&self, name: &str) -> Result<(), Error> {
+    pub fn remove_stored_value(&self, name: &str) -> Result<(), Error> {
         self.execute("DELETE FROM facts WHERE name = ?1", params![name])
     }
 }
-
-impl<D: Sql> Counters for D {}
 
 #[derive(Debug, Clone, Copy)]
 pub struct NewUpdate<'a> {
@@ -57,17 +56,17 @@ pub struct PairingRow {
     pub state: String,
 }
 
-pub trait Messenger: Sql {
+impl dyn Tables + '_ {
     /// Returns the pairing code that belongs to an update, if there is one. The outer `None` means that the update is unknown.
-    fn update(&self, id: i64) -> Result<Option<Option<String>>, Error> {
+    pub fn update(&self, id: i64) -> Result<Option<Option<String>>, Error> {
         first(self, "SELECT code FROM updates WHERE id = ?1", params![id], |row| row.get(0))
     }
 
-    fn update_record(&self, id: i64) -> Result<Option<UpdateRecord>, Error> {
+    pub fn update_record(&self, id: i64) -> Result<Option<UpdateRecord>, Error> {
         first(self, "SELECT * FROM updates WHERE id = ?1", params![id], update)
     }
 
-    fn insert_update(&self, update: &NewUpdate<'_>, now: Timestamp) -> Result<(), Error> {
+    pub fn insert_update(&self, update: &NewUpdate<'_>, now: Timestamp) -> Result<(), Error> {
         let sql = "INSERT INTO updates (id, at, kind, sender, chat, verdict, reason, code)
                    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)";
         let NewUpdate { id, kind, sender, chat, verdict, reason, code } = *update;
@@ -75,45 +74,45 @@ pub trait Messenger: Sql {
     }
 
     /// Returns updates, newest first.
-    fn updates(&self, unanswered: bool, limit: u32) -> Result<Vec<UpdateRecord>, Error> {
+    pub fn updates(&self, unanswered: bool, limit: u32) -> Result<Vec<UpdateRecord>, Error> {
         let sql = "SELECT * FROM updates WHERE ?1 = 0 OR verdict IN ('ignored', 'rejected') ORDER BY at DESC, id DESC LIMIT ?2";
         all(self, sql, params![unanswered, limit], update)
     }
 
     /// Deletes at most `max` updates that are older than a time. Returns how many were deleted.
-    fn prune_updates(&self, before: Timestamp, max: usize) -> Result<usize, Error> {
+    pub fn prune_updates(&self, before: Timestamp, max: usize) -> Result<usize, Error> {
         let sql = "DELETE FROM updates WHERE id IN (SELECT id FROM updates WHERE at < ?1 LIMIT ?2)";
         self.changed_rows(sql, params![before, max])
     }
 
-    fn allowed_user(&self, id: &str) -> Result<Option<AllowedUser>, Error> {
+    pub fn allowed_user(&self, id: &str) -> Result<Option<AllowedUser>, Error> {
         first(self, r#"SELECT * FROM allowed_users WHERE "user" = ?1"#, params![id], user)
     }
 
     /// Returns the users in the order in which they were added.
-    fn allowed_users(&self) -> Result<Vec<AllowedUser>, Error> {
+    pub fn allowed_users(&self) -> Result<Vec<AllowedUser>, Error> {
         all(self, "SELECT * FROM allowed_users ORDER BY number", params![], user)
     }
 
-    fn put_allowed_user(&self, user: &str, chat: &str, now: Timestamp) -> Result<(), Error> {
+    pub fn put_allowed_user(&self, user: &str, chat: &str, now: Timestamp) -> Result<(), Error> {
         let sql = r#"INSERT INTO allowed_users ("user", chat, added_at) VALUES (?1, ?2, ?3)
                    ON CONFLICT ("user") DO UPDATE SET chat = excluded.chat"#;
         self.execute(sql, params![user, chat, now])
     }
 
-    fn delete_allowed_user(&self, user: &str) -> Result<(), Error> {
+    pub fn delete_allowed_user(&self, user: &str) -> Result<(), Error> {
         self.execute(r#"DELETE FROM allowed_users WHERE "user" = ?1"#, params![user])
     }
 
-    fn group(&self, id: &str) -> Result<Option<Group>, Error> {
+    pub fn group(&self, id: &str) -> Result<Option<Group>, Error> {
         first(self, "SELECT * FROM chat_groups WHERE id = ?1", params![id], group)
     }
 
-    fn groups(&self) -> Result<Vec<Group>, Error> {
+    pub fn groups(&self) -> Result<Vec<Group>, Error> {
         all(self, "SELECT * FROM chat_groups ORDER BY id", params![], group)
     }
 
-    fn put_group(&self, group: &Group) -> Result<(), Error> {
+    pub fn put_group(&self, group: &Group) -> Result<(), Error> {
         let sql = "INSERT INTO chat_groups (id, require_mention, allow_from) VALUES (?1, ?2, ?3)
                    ON CONFLICT (id) DO UPDATE SET require_mention = ?2, allow_from = ?3";
         let values = params![group.group_id, group.require_mention, to_json(&group.allow_from)?];
@@ -121,45 +120,45 @@ pub trait Messenger: Sql {
     }
 
     /// Deletes a group. Returns false if there was none with this id.
-    fn delete_group(&self, id: &str) -> Result<bool, Error> {
+    pub fn delete_group(&self, id: &str) -> Result<bool, Error> {
         Ok(self.changed_rows("DELETE FROM chat_groups WHERE id = ?1", params![id])? > 0)
     }
 
-    fn pairing(&self, code: &str) -> Result<Option<PairingRow>, Error> {
+    pub fn pairing(&self, code: &str) -> Result<Option<PairingRow>, Error> {
         first(self, "SELECT * FROM pairings WHERE code = ?1", params![code], |row| {
             Ok(PairingRow { pairing: pairing(row)?, state: row.get("state")? })
         })
     }
 
     /// Returns the undecided codes that are still valid at the time `beyond`, oldest first.
-    fn pending_pairings(&self, beyond: Timestamp) -> Result<Vec<Pairing>, Error> {
+    pub fn pending_pairings(&self, beyond: Timestamp) -> Result<Vec<Pairing>, Error> {
         let sql = "SELECT * FROM pairings WHERE state = 'pending' AND expires_at > ?1 ORDER BY pairing";
         all(self, sql, params![beyond], pairing)
     }
 
-    fn pairings_since(&self, then: Timestamp) -> Result<u64, Error> {
+    pub fn pairings_since(&self, then: Timestamp) -> Result<u64, Error> {
         let sql = "SELECT count(*) AS number FROM pairings WHERE created_at > ?1";
         unique(self, sql, params![then], |row| row.get("number"))
     }
 
-    fn insert_pairing(&self, pairing: &Pairing) -> Result<(), Error> {
+    pub fn insert_pairing(&self, pairing: &Pairing) -> Result<(), Error> {
         let sql = "INSERT INTO pairings (code, sender, chat, replies, created_at, expires_at)
                    VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
         let Pairing { code, sender_id, chat_id, created_at, expires_at, replies } = pairing;
         self.execute(sql, params![code, sender_id, chat_id, replies, created_at, expires_at])
     }
 
-    fn count_pairing_reply(&self, code: &str) -> Result<(), Error> {
+    pub fn count_pairing_reply(&self, code: &str) -> Result<(), Error> {
         let sql = "UPDATE pairings SET replies = replies + 1 WHERE code = ?1";
         self.execute(sql, params![code])
     }
 
-    fn set_pairing_state(&self, code: &str, state: &str) -> Result<(), Error> {
+    pub fn set_pairing_state(&self, code: &str, state: &str) -> Result<(), Error> {
         self.execute("UPDATE pairings SET state = ?2 WHERE code = ?1", params![code, state])
     }
 
     /// Returns the chats that have sent a prompt whose turn is in this state.
-    fn busy_chats(&self, state: State) -> Result<Vec<BusyChat>, Error> {
+    pub fn busy_chats(&self, state: State) -> Result<Vec<BusyChat>, Error> {
         let sql = "SELECT DISTINCT c.conversation, c.thread
                    FROM submissions AS s JOIN events AS e USING (event) JOIN scopes AS c ON c.scope = e.scope
                    WHERE s.live = 1 AND s.state = ?1 AND substr(e.id, 1, 10) = 'messenger:'";
@@ -168,8 +167,6 @@ pub trait Messenger: Sql {
         })
     }
 }
-
-impl<D: Sql> Messenger for D {}
 
 fn user(row: &dyn Row) -> Result<AllowedUser, Error> {
     Ok(AllowedUser { user_id: row.get("user")?, chat_id: row.get("chat")?, added_at: row.get("added_at")? })

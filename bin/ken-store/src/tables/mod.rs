@@ -1,4 +1,4 @@
-//! The tables of the store as functions on rows, one trait for each noun. They take and return plain data and decide nothing. Most of them run
+//! The tables of the store as functions on rows, one file for each noun. They take and return plain data and decide nothing. Most of them run
 //! a single statement, which both databases understand; a backend has only what it says differently. No module above this one knows SQL.
 //!
 //! The backend assigns the keys of rows (`i64`). The ids in rows are those of the API.
@@ -29,22 +29,21 @@ pub mod sqlite;
 mod submissions;
 mod whole;
 
-use ken_types::Error;
+use ken_types::{Error, Timestamp};
+use serde_json::value::RawValue;
+
+use sql::Sql;
 
 pub use approvals::*;
 pub use blobs::*;
 pub use budgets::*;
 pub use documents::*;
-pub use doors::*;
 pub use exchanges::*;
-pub use governing::*;
 pub use hosts::*;
-pub use ids::*;
 pub use keys::*;
 pub use knowledge::*;
 pub use logs::*;
 pub use messenger::*;
-pub use notes::*;
 pub use outbox::*;
 pub use public::*;
 pub use purges::*;
@@ -140,35 +139,22 @@ pub trait Reader: Send {
     fn read(&mut self, on_standby: bool, work: &mut dyn FnMut(&dyn Tables) -> Result<(), Error>) -> Result<(), Error>;
 }
 
-pub trait Tables:
-    Scopes
-    + Sessions
-    + Events
-    + Doors
-    + Logs
-    + Submissions
-    + Exchanges
-    + Runs
-    + SystemEvents
-    + Knowledge
-    + DocumentTables
-    + Words
-    + Keys
-    + PublicStreams
-    + Appends
-    + Blobs
-    + Notes
-    + GoverningRules
-    + Approvals
-    + Schedules
-    + Counters
-    + Messenger
-    + Outbox
-    + Telemetry
-    + Ids
-    + Budgets
-    + Purges
-    + Whole
-    + HostTable
-{
+/// The tables. What needs a single statement, which both databases understand, is in the files of the nouns; here and in the traits it is made of
+/// is what each database does in its own way.
+pub trait Tables: Sql + Words + Purges + Whole + HostTable {
+    /// Reads the newest `max` vectors of a model, newest first. Calls `see` with those whose entry has one of the scope words.
+    fn vectors(
+        &self,
+        model: &str,
+        scope_words: &[String],
+        max: u32,
+        see: &mut dyn FnMut(i64, &[u8]),
+    ) -> Result<(), Error>;
+    /// Adds entries to the stream of an instance or a run, the first of which has the number `first`. Does not change the number of entries in
+    /// the row of the stream; see `set_log_entries`.
+    fn insert_entries(&self, log: i64, first: u64, entries: &[Box<RawValue>]) -> Result<(), Error>;
+    /// Adds an entry to a stream below `streams/`.
+    fn insert_append(&self, stream: i64, number: u64, body: &[u8]) -> Result<(), Error>;
+    /// Deletes at most `max` summaries that are older than a time or not among the newest `kept`. Returns how many were deleted.
+    fn prune_summaries(&self, before: Timestamp, kept: usize, max: usize) -> Result<usize, Error>;
 }

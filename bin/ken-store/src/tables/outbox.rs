@@ -3,8 +3,9 @@
 use ken_types::ops::outbox::{MessageRecord, MessageState, PutMessage};
 use ken_types::{Error, Timestamp};
 
+use super::Tables;
 use super::columns::{stored, to_json, word};
-use super::sql::{Row, Sql, all, first, params, unique};
+use super::sql::{Row, all, first, params, unique};
 
 #[derive(Debug, Clone)]
 pub struct MessageRow {
@@ -31,16 +32,16 @@ impl MessageRow {
     }
 }
 
-pub trait Outbox: Sql {
-    fn message(&self, id: i64) -> Result<Option<MessageRow>, Error> {
+impl dyn Tables + '_ {
+    pub fn message(&self, id: i64) -> Result<Option<MessageRow>, Error> {
         first(self, "SELECT * FROM outbox WHERE message = ?1", params![id], message)
     }
 
-    fn message_by_key(&self, key: &str) -> Result<Option<MessageRow>, Error> {
+    pub fn message_by_key(&self, key: &str) -> Result<Option<MessageRow>, Error> {
         first(self, "SELECT * FROM outbox WHERE key = ?1", params![key], message)
     }
 
-    fn insert_message(&self, message: &PutMessage, now: Timestamp) -> Result<i64, Error> {
+    pub fn insert_message(&self, message: &PutMessage, now: Timestamp) -> Result<i64, Error> {
         let sql = "INSERT INTO outbox (key, connector, chat, body, due_at, created_at)
                    VALUES (?1, ?2, ?3, ?4, ?5, ?5)";
         let values = params![message.key, message.connector, message.chat_id, to_json(message)?, now];
@@ -48,7 +49,7 @@ pub trait Outbox: Sql {
     }
 
     /// Returns the oldest unfinished message of each chat, and the time from which it can be sent.
-    fn next_messages(&self, connector: &str) -> Result<Vec<(i64, Timestamp)>, Error> {
+    pub fn next_messages(&self, connector: &str) -> Result<Vec<(i64, Timestamp)>, Error> {
         let sql = "SELECT message, due_at FROM outbox WHERE message IN (
                      SELECT min(message) FROM outbox WHERE live = 1 AND connector = ?1 GROUP BY chat)
                    ORDER BY message";
@@ -56,7 +57,7 @@ pub trait Outbox: Sql {
     }
 
     /// Stores all fields of the row except the message itself.
-    fn update_message(&self, message: &MessageRow) -> Result<(), Error> {
+    pub fn update_message(&self, message: &MessageRow) -> Result<(), Error> {
         let sql = "UPDATE outbox SET state = ?2, live = ?3, piece = ?4, doubtful = ?5, tries = ?6, due_at = ?7,
                      message_id = ?8, error = ?9
                    WHERE message = ?1";
@@ -66,7 +67,7 @@ pub trait Outbox: Sql {
     }
 
     /// Returns messages, newest first.
-    fn list_messages(&self, connector: &str, limit: u32) -> Result<Vec<MessageRecord>, Error> {
+    pub fn list_messages(&self, connector: &str, limit: u32) -> Result<Vec<MessageRecord>, Error> {
         let sql = "SELECT message, key, chat, state, created_at, tries, error FROM outbox
                    WHERE connector = ?1 ORDER BY message DESC LIMIT ?2";
         all(self, sql, params![connector, limit], |row| {
@@ -82,21 +83,19 @@ pub trait Outbox: Sql {
         })
     }
 
-    fn live_messages(&self, connector: &str) -> Result<u64, Error> {
+    pub fn live_messages(&self, connector: &str) -> Result<u64, Error> {
         let sql = "SELECT count(*) AS number FROM outbox WHERE live = 1 AND connector = ?1";
         unique(self, sql, params![connector], |row| row.get("number"))
     }
 
     /// Deletes at most `max` messages that were finished before a time. Returns how many were deleted.
-    fn prune_messages(&self, before: Timestamp, max: usize) -> Result<usize, Error> {
+    pub fn prune_messages(&self, before: Timestamp, max: usize) -> Result<usize, Error> {
         let sql = "DELETE FROM outbox WHERE message IN (
                      SELECT message FROM outbox WHERE live = 0 AND due_at < ?1 LIMIT ?2
                    )";
         self.changed_rows(sql, params![before, max])
     }
 }
-
-impl<D: Sql> Outbox for D {}
 
 fn message(row: &dyn Row) -> Result<MessageRow, Error> {
     let body: Option<PutMessage> = stored(row, "body")?;

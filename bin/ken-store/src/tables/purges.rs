@@ -3,9 +3,9 @@
 
 use ken_types::{Error, Timestamp};
 
+use super::Tables;
 use super::columns::place;
-use super::knowledge::Words;
-use super::sql::{Row, all, first, params, unique};
+use super::sql::{Row, Sql, all, first, params, unique};
 use crate::rules::named_sessions::named_sessions;
 use crate::rules::stream_names;
 
@@ -33,9 +33,26 @@ pub enum Merge {
 }
 
 /// The deletion of sessions for good, in slices.
-pub trait Purges: Words {
+pub trait Purges: Sql {
+    /// Removes the copies of damaged logs, which may contain what was deleted. A database on a server has none beside it.
+    fn remove_damaged_logs(&self) {}
+
+    /// Rewrites at most about `pages` pages into one segment of each full-text index, without the rows that were deleted. Returns whether there
+    /// may be more. A server rewrites its indexes itself.
+    fn merge_indexes(&self, _pages: i64, _merge: Merge) -> Result<bool, Error> {
+        Ok(false)
+    }
+
+    /// Overwrites the unused parts of at most `max` pages after a page. Returns the number of the last page, or `None` at the end. The pages of
+    /// a server are its own, and its VACUUM removes what was deleted.
+    fn scrub_pages(&self, _after: i64, _max: usize) -> Result<Option<i64>, Error> {
+        Ok(None)
+    }
+}
+
+impl dyn Tables + '_ {
     /// Deletes the row of the session, marks its stream as purged, and notes that everything else is to be deleted.
-    fn begin_purge(&self, stream: i64, now: Timestamp) -> Result<(), Error> {
+    pub fn begin_purge(&self, stream: i64, now: Timestamp) -> Result<(), Error> {
         self.execute("DELETE FROM sessions WHERE stream = ?1", params![stream])?;
         self.execute("DELETE FROM tips WHERE stream = ?1", params![stream])?;
         self.execute("UPDATE streams SET purged_at = ?2 WHERE stream = ?1", params![stream, now])?;
@@ -43,7 +60,7 @@ pub trait Purges: Words {
     }
 
     /// Returns the oldest session whose rows are still there.
-    fn next_purge(&self) -> Result<Option<PurgeRow>, Error> {
+    pub fn next_purge(&self) -> Result<Option<PurgeRow>, Error> {
         let sql = "SELECT stream, name, purged_at FROM purges JOIN streams USING (stream) ORDER BY stream LIMIT 1";
         first(self, sql, params![], |row| {
             Ok(PurgeRow { stream: row.get("stream")?, name: row.get("name")?, purged_at: row.get("purged_at")? })
@@ -51,14 +68,11 @@ pub trait Purges: Words {
     }
 
     /// Notes that the rows of a session are deleted.
-    fn end_purge(&self, stream: i64) -> Result<(), Error> {
+    pub fn end_purge(&self, stream: i64) -> Result<(), Error> {
         self.execute("DELETE FROM purges WHERE stream = ?1", params![stream])
     }
 
-    /// Removes the copies of damaged logs, which may contain what was deleted. A database on a server has none beside it.
-    fn remove_damaged_logs(&self) {}
-
-    fn submissions_to_purge(&self, stream: i64, max: usize) -> Result<Vec<PurgedSubmission>, Error> {
+    pub fn submissions_to_purge(&self, stream: i64, max: usize) -> Result<Vec<PurgedSubmission>, Error> {
         // Settled ones first, because the last ones may still run.
         let sql =
             "SELECT submission, event, live FROM submissions WHERE stream = ?1 ORDER BY live, submission LIMIT ?2";
@@ -72,7 +86,7 @@ pub trait Purges: Words {
     }
 
     /// Deletes a settled submission with its event, everything that belongs to it, and the blobs that nothing else uses.
-    fn purge_submission(&self, submission: PurgedSubmission) -> Result<(), Error> {
+    pub fn purge_submission(&self, submission: PurgedSubmission) -> Result<(), Error> {
         let PurgedSubmission { key, event, .. } = submission;
         let blobs: Vec<i64> = all(
             self,
@@ -120,19 +134,19 @@ pub trait Purges: Words {
     }
 
     /// Deletes at most `max` entries of a stream. Returns how many were deleted.
-    fn purge_entries(&self, stream: i64, max: usize) -> Result<usize, Error> {
+    pub fn purge_entries(&self, stream: i64, max: usize) -> Result<usize, Error> {
         let sql = "DELETE FROM entries WHERE place IN (
                      SELECT place FROM entries WHERE place >= ?1 AND place < ?2 ORDER BY place LIMIT ?3)";
         self.changed_rows(sql, params![place(stream, 0), place(stream + 1, 0), max])
     }
 
     /// Returns the keys of knowledge entries that agents wrote in this session.
-    fn knowledge_to_purge(&self, stream: i64, max: usize) -> Result<Vec<i64>, Error> {
+    pub fn knowledge_to_purge(&self, stream: i64, max: usize) -> Result<Vec<i64>, Error> {
         all(self, "SELECT entry FROM knowledge WHERE stream = ?1 LIMIT ?2", params![stream, max], |row| row.get(0))
     }
 
     /// Deletes the notes, the history and the usage of an instance.
-    fn purge_instance(&self, stream: i64, instance: &str) -> Result<(), Error> {
+    pub fn purge_instance(&self, stream: i64, instance: &str) -> Result<(), Error> {
         self.execute("DELETE FROM notes WHERE stream = ?1", params![stream])?;
         self.execute("DELETE FROM instances WHERE stream = ?1", params![stream])?;
         self.execute("DELETE FROM budgets WHERE scope = 'session:' || ?1", params![instance])
@@ -140,7 +154,7 @@ pub trait Purges: Words {
 
     /// Examines at most `max` events after a key, and deletes those without a submission, such as commands, whose answer names a session
     /// that was deleted for good. Returns the last key, or `None` at the end.
-    fn purge_events(&self, after: i64, max: usize) -> Result<Option<i64>, Error> {
+    pub fn purge_events(&self, after: i64, max: usize) -> Result<Option<i64>, Error> {
         let last = "SELECT max(event) FROM (SELECT event FROM events WHERE event > ?1 ORDER BY event LIMIT ?2) AS next";
         let Some(last) = unique(self, last, params![after, max], |row| row.get::<Option<i64>>(0))? else {
             return Ok(None);
@@ -157,8 +171,8 @@ pub trait Purges: Words {
     }
 
     /// Examines at most `max` idempotency keys after one. Removes the answers that name a session that was deleted for good, and marks
-    /// these keys: see [`Keys::key`]. Returns the last key, or `None` at the end.
-    fn purge_keys(&self, after: i64, max: usize) -> Result<Option<i64>, Error> {
+    /// these keys: see `key`. Returns the last key, or `None` at the end.
+    pub fn purge_keys(&self, after: i64, max: usize) -> Result<Option<i64>, Error> {
         let sql = "SELECT id, answer FROM keys WHERE id > ?1 ORDER BY id LIMIT ?2";
         let read = |row: &dyn Row| Ok((row.get(0)?, row.get(1)?));
         let answers: Vec<(i64, Option<String>)> = all(self, sql, params![after, max], read)?;
@@ -176,7 +190,7 @@ pub trait Purges: Words {
     }
 
     /// Returns whether an answer names a session that was deleted for good after a time.
-    fn names_purged(&self, answer: &str, after: Timestamp) -> Result<bool, Error> {
+    pub fn names_purged(&self, answer: &str, after: Timestamp) -> Result<bool, Error> {
         // The sessions of the answer are looked up. The other way round, each answer would be compared with every session that was
         // deleted, and those are very many after a round of retention.
         let sql = "SELECT purged_at FROM streams WHERE name = ?1 AND purged_at > ?2";
@@ -187,18 +201,6 @@ pub trait Purges: Words {
             }
         }
         Ok(false)
-    }
-
-    /// Rewrites at most about `pages` pages into one segment of each full-text index, without the rows that were deleted. Returns whether there
-    /// may be more. A server rewrites its indexes itself.
-    fn merge_indexes(&self, _pages: i64, _merge: Merge) -> Result<bool, Error> {
-        Ok(false)
-    }
-
-    /// Overwrites the unused parts of at most `max` pages after a page. Returns the number of the last page, or `None` at the end. The pages of
-    /// a server are its own, and its VACUUM removes what was deleted.
-    fn scrub_pages(&self, _after: i64, _max: usize) -> Result<Option<i64>, Error> {
-        Ok(None)
     }
 }
 

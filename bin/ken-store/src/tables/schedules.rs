@@ -10,8 +10,9 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
+use super::Tables;
 use super::columns::{json, optional_word, outside, present, stored, to_json, word};
-use super::sql::{Row, Sql, all, first, params, unique};
+use super::sql::{Row, all, first, params, unique};
 
 /// The number of queued runs of a schedule, and the number of its admitted or running ones.
 pub type ActiveRuns = (u64, u64);
@@ -118,25 +119,25 @@ impl ScheduleRunRow {
     }
 }
 
-pub trait Schedules: Sql {
+impl dyn Tables + '_ {
     /// Returns the newest schedule with this slug and, if it is given, this id, that is not deleted. At most the newest has not ended.
-    fn schedule_by_slug(&self, slug: &str, id: Option<&str>) -> Result<Option<ScheduleRow>, Error> {
+    pub fn schedule_by_slug(&self, slug: &str, id: Option<&str>) -> Result<Option<ScheduleRow>, Error> {
         let sql = "SELECT * FROM schedules WHERE slug = ?1 AND (?2 IS NULL OR id = ?2) AND deleted_at IS NULL
                    ORDER BY schedule DESC LIMIT 1";
         first(self, sql, params![slug, id], schedule)
     }
 
-    fn schedule_by_key(&self, key: i64) -> Result<ScheduleRow, Error> {
+    pub fn schedule_by_key(&self, key: i64) -> Result<ScheduleRow, Error> {
         unique(self, "SELECT * FROM schedules WHERE schedule = ?1", params![key], schedule)
     }
 
     /// Returns the number of schedules that have neither ended nor been deleted.
-    fn count_schedules(&self) -> Result<u64, Error> {
+    pub fn count_schedules(&self) -> Result<u64, Error> {
         let sql = "SELECT count(*) AS number FROM schedules WHERE deleted_at IS NULL AND ended_at IS NULL";
         unique(self, sql, params![], |row| row.get("number"))
     }
 
-    fn insert_schedule(&self, schedule: &ScheduleRow) -> Result<i64, Error> {
+    pub fn insert_schedule(&self, schedule: &ScheduleRow) -> Result<i64, Error> {
         let sql =
             "INSERT INTO schedules (id, slug, owner, generation, settings, prompt, payload, enabled, anchor, mark,
                      next_slot, next_fire, created_at, updated_at, outside)
@@ -162,7 +163,7 @@ pub trait Schedules: Sql {
     }
 
     /// Stores all fields of a schedule except its key, its id and the time of its creation.
-    fn update_schedule(&self, schedule: &ScheduleRow) -> Result<(), Error> {
+    pub fn update_schedule(&self, schedule: &ScheduleRow) -> Result<(), Error> {
         let sql =
             "UPDATE schedules SET slug = ?2, generation = ?3, settings = ?4, prompt = ?5, payload = ?6, enabled = ?7,
                      anchor = ?8, mark = ?9, next_slot = ?10, next_fire = ?11, last_fired = ?12, last_status = ?13,
@@ -193,7 +194,7 @@ pub trait Schedules: Sql {
 
     /// Updates the progress of a schedule, and stores when it fired if it did. Returns `None`, and changes nothing, if the mark or the
     /// generation of the schedule differs from that in `fire`, or if it is paused or deleted.
-    fn advance_schedule(&self, fire: &Fire, fired: Option<i64>) -> Result<Option<FiredRow>, Error> {
+    pub fn advance_schedule(&self, fire: &Fire, fired: Option<i64>) -> Result<Option<FiredRow>, Error> {
         let sql = "SELECT schedule, slug FROM schedules
                    WHERE id = ?1 AND generation = ?2 AND mark = ?3 AND enabled = 1 AND deleted_at IS NULL";
         let values = params![fire.id, fire.generation, fire.mark];
@@ -211,7 +212,7 @@ pub trait Schedules: Sql {
     }
 
     /// Returns the schedules in the order of their slugs, those with the same slug newest first. `ended` includes those that have ended.
-    fn list_schedules(&self, owner: Option<i64>, ended: bool) -> Result<Vec<ScheduleSummary>, Error> {
+    pub fn list_schedules(&self, owner: Option<i64>, ended: bool) -> Result<Vec<ScheduleSummary>, Error> {
         let sql = "SELECT * FROM schedules
                    WHERE deleted_at IS NULL AND (?1 IS NULL OR owner = ?1) AND (?2 = 1 OR ended_at IS NULL)
                    ORDER BY slug, schedule DESC";
@@ -219,14 +220,14 @@ pub trait Schedules: Sql {
     }
 
     /// Marks a schedule as deleted. A new schedule can then have its slug.
-    fn mark_schedule_deleted(&self, key: i64, now: Timestamp) -> Result<(), Error> {
+    pub fn mark_schedule_deleted(&self, key: i64, now: Timestamp) -> Result<(), Error> {
         let sql = "UPDATE schedules SET deleted_at = ?2, next_slot = NULL, next_fire = NULL WHERE schedule = ?1";
         self.execute(sql, params![key, now])
     }
 
     /// Removes at most `max` schedules that were marked as deleted before one time or ended before another, with their runs. Returns how
     /// many were removed.
-    fn drop_schedules(&self, deleted: Timestamp, ended: Timestamp, max: usize) -> Result<usize, Error> {
+    pub fn drop_schedules(&self, deleted: Timestamp, ended: Timestamp, max: usize) -> Result<usize, Error> {
         let sql = "SELECT schedule FROM schedules WHERE deleted_at < ?1 OR ended_at < ?2 LIMIT ?3";
         let before = params![deleted, ended, max];
         let keys: Vec<i64> = all(self, sql, before, |row| row.get(0))?;
@@ -238,18 +239,18 @@ pub trait Schedules: Sql {
     }
 
     /// Returns the schedules that are due, in the order in which they fire.
-    fn due_schedules(&self, now: i64, max: usize) -> Result<Vec<DueSchedule>, Error> {
+    pub fn due_schedules(&self, now: i64, max: usize) -> Result<Vec<DueSchedule>, Error> {
         let sql = "SELECT * FROM schedules WHERE next_fire <= ?1 ORDER BY next_fire LIMIT ?2";
         all(self, sql, params![now, max], due)
     }
 
-    fn next_fire(&self) -> Result<Option<i64>, Error> {
+    pub fn next_fire(&self) -> Result<Option<i64>, Error> {
         let sql = "SELECT min(next_fire) FROM schedules WHERE next_fire IS NOT NULL";
         unique(self, sql, params![], |row| row.get(0))
     }
 
     /// Inserts a run. Returns false if its slot already has a record.
-    fn insert_schedule_run(&self, new: &NewScheduleRun<'_>) -> Result<bool, Error> {
+    pub fn insert_schedule_run(&self, new: &NewScheduleRun<'_>) -> Result<bool, Error> {
         let sql = "INSERT INTO schedule_runs (id, schedule, generation, slot_at, status, active, attempt, not_before,
                      timeout_ms, reason, delivery, finished_at)
                    VALUES (?1, ?2, ?3, ?4, ?5, ?6, 0, 0, ?7, ?8, 'none', ?9) ON CONFLICT DO NOTHING";
@@ -267,18 +268,18 @@ pub trait Schedules: Sql {
         Ok(self.changed_rows(sql, values)? > 0)
     }
 
-    fn schedule_run(&self, id: &str) -> Result<Option<ScheduleRunRow>, Error> {
+    pub fn schedule_run(&self, id: &str) -> Result<Option<ScheduleRunRow>, Error> {
         first(self, &format!("{RUN} WHERE r.id = ?1"), params![id], run_row)
     }
 
     /// Returns a run of a schedule with this slug, even if the schedule is deleted.
-    fn schedule_run_of_slug(&self, slug: &str, id: &str) -> Result<Option<ScheduleRun>, Error> {
+    pub fn schedule_run_of_slug(&self, slug: &str, id: &str) -> Result<Option<ScheduleRun>, Error> {
         let sql = format!("{RUN} WHERE r.id = ?1 AND s.slug = ?2");
         Ok(first(self, &sql, params![id, slug], run_row)?.map(ScheduleRunRow::into_schedule_run))
     }
 
     /// Stores the fields of a run that change while it is active.
-    fn update_schedule_run(&self, row: &ScheduleRunRow) -> Result<(), Error> {
+    pub fn update_schedule_run(&self, row: &ScheduleRunRow) -> Result<(), Error> {
         let sql = "UPDATE schedule_runs SET status = ?2, active = ?3, attempt = ?4, not_before = ?5, submission = ?6,
                      result_text = ?7, error = ?8, reason = ?9, delivery = ?10, started_at = ?11, admitted_at = ?12,
                      finished_at = ?13
@@ -302,7 +303,7 @@ pub trait Schedules: Sql {
     }
 
     /// Returns the number of active runs of each schedule that has any, by the id of the schedule.
-    fn active_schedule_runs(&self) -> Result<Vec<(String, ActiveRuns)>, Error> {
+    pub fn active_schedule_runs(&self) -> Result<Vec<(String, ActiveRuns)>, Error> {
         let sql = "SELECT s.id, count(*) FILTER (WHERE r.status = 'queued') AS queued,
                      count(*) FILTER (WHERE r.status <> 'queued') AS working
                    FROM schedule_runs AS r JOIN schedules AS s USING (schedule)
@@ -310,26 +311,26 @@ pub trait Schedules: Sql {
         all(self, sql, params![], |row| Ok((row.get("id")?, (row.get("queued")?, row.get("working")?))))
     }
 
-    fn queued_schedule_runs(&self, schedule: i64) -> Result<Vec<ScheduleRunRow>, Error> {
+    pub fn queued_schedule_runs(&self, schedule: i64) -> Result<Vec<ScheduleRunRow>, Error> {
         let sql = format!("{RUN} WHERE r.schedule = ?1 AND r.active = 1 AND r.status = 'queued'");
         all(self, &sql, params![schedule], run_row)
     }
 
     /// Returns the admitted and the running runs of all schedules.
-    fn working_schedule_runs(&self) -> Result<Vec<ScheduleRunRow>, Error> {
+    pub fn working_schedule_runs(&self) -> Result<Vec<ScheduleRunRow>, Error> {
         let sql = format!("{RUN} WHERE r.active = 1 AND r.status IN ('admitted', 'running')");
         all(self, &sql, params![], run_row)
     }
 
     /// Returns how many queued runs were started by hand.
-    fn count_waiting_manual_runs(&self) -> Result<u64, Error> {
+    pub fn count_waiting_manual_runs(&self) -> Result<u64, Error> {
         let sql = "SELECT count(*) AS number FROM schedule_runs
                    WHERE active = 1 AND status = 'queued' AND slot_at IS NULL";
         unique(self, sql, params![], |row| row.get("number"))
     }
 
     /// Returns the oldest queued run that can be admitted now. Schedules that already have an admitted or running one are left out.
-    fn next_schedule_run(&self, now: i64) -> Result<Option<ScheduleRunRow>, Error> {
+    pub fn next_schedule_run(&self, now: i64) -> Result<Option<ScheduleRunRow>, Error> {
         let sql = format!(
             "{RUN} WHERE r.active = 1 AND r.status = 'queued' AND r.not_before <= ?1 AND NOT EXISTS (
                SELECT 1 FROM schedule_runs AS o
@@ -340,7 +341,7 @@ pub trait Schedules: Sql {
     }
 
     /// Returns the earliest time at which a run that waits for its next attempt can be admitted.
-    fn next_schedule_retry(&self, now: i64) -> Result<Option<i64>, Error> {
+    pub fn next_schedule_retry(&self, now: i64) -> Result<Option<i64>, Error> {
         // The condition `not_before > 0` is that of the index `schedule_runs_retried`.
         let sql = "SELECT min(not_before) FROM schedule_runs
                    WHERE active = 1 AND not_before > 0 AND status = 'queued' AND not_before > ?1";
@@ -349,7 +350,7 @@ pub trait Schedules: Sql {
 
     /// Returns the runs of one schedule or of all before a key, newest first, each with its key. The text of a result is
     /// cut to `text` bytes.
-    fn list_schedule_runs(
+    pub fn list_schedule_runs(
         &self,
         schedule: Option<i64>,
         before: i64,
@@ -371,22 +372,20 @@ pub trait Schedules: Sql {
     }
 
     /// Deletes the records of at most `max` runs that have finished before a time. Returns how many were deleted.
-    fn delete_schedule_runs(&self, before: Timestamp, max: usize) -> Result<usize, Error> {
+    pub fn delete_schedule_runs(&self, before: Timestamp, max: usize) -> Result<usize, Error> {
         let sql = "DELETE FROM schedule_runs WHERE run IN (
                      SELECT run FROM schedule_runs WHERE active = 0 AND finished_at < ?1 LIMIT ?2)";
         self.changed_rows(sql, params![before, max])
     }
 
     /// Deletes the finished runs of a schedule, except the newest `keep`.
-    fn prune_schedule_runs(&self, schedule: i64, keep: usize) -> Result<(), Error> {
+    pub fn prune_schedule_runs(&self, schedule: i64, keep: usize) -> Result<(), Error> {
         let sql = "DELETE FROM schedule_runs WHERE schedule = ?1 AND active = 0 AND run <= (
                      SELECT run FROM schedule_runs WHERE schedule = ?1 AND active = 0
                      ORDER BY run DESC LIMIT 1 OFFSET ?2)";
         self.execute(sql, params![schedule, keep])
     }
 }
-
-impl<D: Sql> Schedules for D {}
 
 /// Returns the name of an enum value in the form in which columns contain it.
 fn name(value: &impl Serialize) -> Result<Option<String>, Error> {

@@ -5,31 +5,32 @@ use ken_types::ops::store::{Image, Memory, Scope, Session};
 use ken_types::{Error, Timestamp};
 use serde_json::Value;
 
+use super::Tables;
 use super::columns::{json, optional_scope, optional_word, scope, scope_text, stored, to_json, word};
 use super::logs::purged;
-use super::sql::{Row, Sql, all, first, params, unique};
+use super::sql::{Row, all, first, params, unique};
 
 /// The stored scopes. Each has a key.
-pub trait Scopes: Sql {
-    fn scope_key(&self, scope: &Scope) -> Result<Option<i64>, Error> {
+impl dyn Tables + '_ {
+    pub fn scope_key(&self, scope: &Scope) -> Result<Option<i64>, Error> {
         let sql = "SELECT scope FROM scopes WHERE key = ?1";
         first(self, sql, params![scope_text(scope)?], |row| row.get(0))
     }
 
-    fn insert_scope(&self, scope: &Scope) -> Result<i64, Error> {
+    pub fn insert_scope(&self, scope: &Scope) -> Result<i64, Error> {
         let sql = "INSERT INTO scopes (key, connector, actor, conversation, thread) VALUES (?1, ?2, ?3, ?4, ?5)";
         let values =
             params![scope_text(scope)?, scope.connector, scope.actor_id, scope.conversation_id, scope.thread_id];
         self.insert(sql, "scope", values)
     }
 
-    fn scope(&self, key: i64) -> Result<Option<Scope>, Error> {
+    pub fn scope(&self, key: i64) -> Result<Option<Scope>, Error> {
         first(self, "SELECT * FROM scopes WHERE scope = ?1", params![key], scope)
     }
 
     /// Returns those conversations of an actor in which nobody else has written. Only the current conversation and the actor's newest
     /// `max` are examined.
-    fn private_conversations(
+    pub fn private_conversations(
         &self,
         connector: &str,
         actor: &str,
@@ -47,8 +48,6 @@ pub trait Scopes: Sql {
         all(self, sql, values, |row| row.get(0))
     }
 }
-
-impl<D: Sql> Scopes for D {}
 
 /// A session. Its key is that of its stream.
 #[derive(Debug, Clone)]
@@ -108,9 +107,9 @@ impl SessionList {
     }
 }
 
-pub trait Sessions: Sql {
+impl dyn Tables + '_ {
     /// Fails with `gone` if the session was deleted for good.
-    fn session(&self, id: &str) -> Result<Option<SessionRow>, Error> {
+    pub fn session(&self, id: &str) -> Result<Option<SessionRow>, Error> {
         let sql =
             "SELECT s.*, l.purged_at AS purged_at FROM streams AS l LEFT JOIN sessions AS s ON s.stream = l.stream
                    WHERE l.name = 'agents/orchestrator/' || ?1";
@@ -125,7 +124,7 @@ pub trait Sessions: Sql {
     }
 
     /// Returns what the turns of a session need. A stream without a session has no settings.
-    fn session_settings(&self, stream: i64) -> Result<SessionSettings, Error> {
+    pub fn session_settings(&self, stream: i64) -> Result<SessionSettings, Error> {
         let sql = "SELECT workspace, model FROM sessions WHERE stream = ?1";
         let found = first(self, sql, params![stream], |row| {
             Ok(SessionSettings { workspace: row.get("workspace")?, model: row.get("model")? })
@@ -134,27 +133,27 @@ pub trait Sessions: Sql {
     }
 
     /// Returns the sessions of this name that are not archived, the most recently used one first.
-    fn sessions_named(&self, scope: Option<i64>, name: &str, max: usize) -> Result<Vec<SessionRow>, Error> {
+    pub fn sessions_named(&self, scope: Option<i64>, name: &str, max: usize) -> Result<Vec<SessionRow>, Error> {
         let sql = "SELECT * FROM sessions WHERE scope = ?1 AND name = ?2 AND archived_at IS NULL
                    ORDER BY updated_at DESC LIMIT ?3";
         all(self, sql, params![scope, name, max], session)
     }
 
     /// Returns the most recently used session of a scope that is not archived.
-    fn newest_session(&self, scope: i64) -> Result<Option<SessionRow>, Error> {
+    pub fn newest_session(&self, scope: i64) -> Result<Option<SessionRow>, Error> {
         let of = |which: &str| format!("SELECT * FROM sessions WHERE scope = ?1 AND archived_at IS NULL AND {which}");
         let sql = format!("{} UNION ALL {} ORDER BY updated_at DESC, stream DESC LIMIT 1", of(SHOWN), of(HIDDEN));
         first(self, &sql, params![scope], session)
     }
 
     /// Returns the session of a stream as lists show it.
-    fn session_record(&self, stream: i64) -> Result<Session, Error> {
+    pub fn session_record(&self, stream: i64) -> Result<Session, Error> {
         let sql = "SELECT s.*, connector, actor, conversation, thread
                    FROM sessions AS s JOIN scopes ON scopes.scope = s.scope WHERE s.stream = ?1";
         unique(self, sql, params![stream], |row| listed(row).map(|(_, session)| session))
     }
 
-    fn insert_session(&self, session: &SessionRow, now: Timestamp) -> Result<(), Error> {
+    pub fn insert_session(&self, session: &SessionRow, now: Timestamp) -> Result<(), Error> {
         let sql = "INSERT INTO sessions (stream, id, scope, origin, created_at, updated_at, workspace, memory, model)
                    VALUES (?1, ?2, ?3, ?4, ?5, ?5, ?6, ?7, ?8)";
         let SessionRow { stream, id, scope, origin, workspace, memory, model, .. } = session;
@@ -164,31 +163,31 @@ pub trait Sessions: Sql {
     }
 
     /// Sets `updated_at` to a later time, and takes the session out of the archive.
-    fn touch_session(&self, stream: i64, now: Timestamp) -> Result<(), Error> {
+    pub fn touch_session(&self, stream: i64, now: Timestamp) -> Result<(), Error> {
         let sql = "UPDATE sessions SET updated_at = CASE WHEN updated_at < ?2 THEN ?2 ELSE updated_at END, archived_at = NULL WHERE stream = ?1";
         self.execute(sql, params![stream, now])
     }
 
-    fn set_session_title(&self, stream: i64, title: &str) -> Result<(), Error> {
+    pub fn set_session_title(&self, stream: i64, title: &str) -> Result<(), Error> {
         let sql = "UPDATE sessions SET title = ?2 WHERE stream = ?1 AND title IS NULL";
         self.execute(sql, params![stream, title])
     }
 
-    fn set_session_name(&self, stream: i64, name: &str) -> Result<(), Error> {
+    pub fn set_session_name(&self, stream: i64, name: &str) -> Result<(), Error> {
         let sql = "UPDATE sessions SET name = ?2 WHERE stream = ?1";
         self.execute(sql, params![stream, name])
     }
 
-    fn set_session_memory(&self, stream: i64, memory: Memory) -> Result<(), Error> {
+    pub fn set_session_memory(&self, stream: i64, memory: Memory) -> Result<(), Error> {
         self.execute("UPDATE sessions SET memory = ?2 WHERE stream = ?1", params![stream, memory.name()])
     }
 
-    fn set_session_model(&self, stream: i64, model: Option<&str>) -> Result<(), Error> {
+    pub fn set_session_model(&self, stream: i64, model: Option<&str>) -> Result<(), Error> {
         self.execute("UPDATE sessions SET model = ?2 WHERE stream = ?1", params![stream, model])
     }
 
     /// Returns the ids of at most `max` sessions of a kind, archived or not, that were last used before a time.
-    fn sessions_before(&self, kind: SessionKind, before: Timestamp, max: usize) -> Result<Vec<SessionId>, Error> {
+    pub fn sessions_before(&self, kind: SessionKind, before: Timestamp, max: usize) -> Result<Vec<SessionId>, Error> {
         // By the scopes, the indexes find the conversations of runs among very many others that are kept. Whether there is still a record of
         // the run does not matter: records go earlier, with their schedule, or because newer ones took their places.
         let of_runs =
@@ -210,13 +209,13 @@ pub trait Sessions: Sql {
     }
 
     /// Archives a session. Returns false if it was archived already.
-    fn archive_session(&self, stream: i64, now: Timestamp) -> Result<bool, Error> {
+    pub fn archive_session(&self, stream: i64, now: Timestamp) -> Result<bool, Error> {
         let sql = "UPDATE sessions SET archived_at = ?2 WHERE stream = ?1 AND archived_at IS NULL";
         Ok(self.changed_rows(sql, params![stream, now])? > 0)
     }
 
     /// Calls `see` with the stream key and the record of each session, until it returns false.
-    fn list_sessions(&self, list: &SessionList, see: &mut dyn FnMut(i64, Session) -> bool) -> Result<(), Error> {
+    pub fn list_sessions(&self, list: &SessionList, see: &mut dyn FnMut(i64, Session) -> bool) -> Result<(), Error> {
         let is_chosen = list.condition();
         let of = |which: &str| {
             format!(
@@ -241,7 +240,7 @@ pub trait Sessions: Sql {
 
     /// Like `list_sessions`, for the sessions to which these exchanges belong, those without a title too. `see` also gets the newest exchange
     /// of each.
-    fn sessions_of_exchanges(
+    pub fn sessions_of_exchanges(
         &self,
         exchanges: &[i64],
         list: &SessionList,
@@ -262,8 +261,6 @@ pub trait Sessions: Sql {
         seen.map(drop)
     }
 }
-
-impl<D: Sql> Sessions for D {}
 
 #[derive(Debug, Clone, Copy)]
 pub struct NewEvent<'a> {
@@ -295,19 +292,19 @@ pub struct PromptRow {
     pub scope: Option<Scope>,
 }
 
-pub trait Events: Sql {
-    fn event_answer(&self, id: &str) -> Result<Option<String>, Error> {
+impl dyn Tables + '_ {
+    pub fn event_answer(&self, id: &str) -> Result<Option<String>, Error> {
         first(self, "SELECT answer FROM events WHERE id = ?1", params![id], |row| row.get(0))
     }
 
     /// Returns the answer to an event, if it is stored, and the key of a scope, if that is. It is one statement, because every event needs
     /// both.
-    fn answer_and_scope(&self, id: &str, scope: &Scope) -> Result<(Option<String>, Option<i64>), Error> {
+    pub fn answer_and_scope(&self, id: &str, scope: &Scope) -> Result<(Option<String>, Option<i64>), Error> {
         let sql = "SELECT (SELECT answer FROM events WHERE id = ?1) AS answer, (SELECT scope FROM scopes WHERE key = ?2) AS scope";
         unique(self, sql, params![id, scope_text(scope)?], |row| Ok((row.get("answer")?, row.get("scope")?)))
     }
 
-    fn insert_event(&self, event: &NewEvent<'_>) -> Result<(), Error> {
+    pub fn insert_event(&self, event: &NewEvent<'_>) -> Result<(), Error> {
         let sql = "INSERT INTO events (id, scope, kind, text, received_at, context, raw, images, answer)
                    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)";
         let NewEvent { id, scope, kind, text, received_at, context, raw, images, answer } = *event;
@@ -315,7 +312,7 @@ pub trait Events: Sql {
         self.execute(sql, params![id, scope, kind, text, received_at, context, raw, images, answer])
     }
 
-    fn event(&self, key: i64) -> Result<Option<PromptRow>, Error> {
+    pub fn event(&self, key: i64) -> Result<Option<PromptRow>, Error> {
         let sql = "SELECT id, text, received_at, context, c.scope, connector, actor, conversation, thread
                    FROM events AS e LEFT JOIN scopes AS c ON c.scope = e.scope WHERE event = ?1";
         first(self, sql, params![key], |row| {
@@ -329,8 +326,6 @@ pub trait Events: Sql {
         })
     }
 }
-
-impl<D: Sql> Events for D {}
 
 pub(super) fn session(row: &dyn Row) -> Result<SessionRow, Error> {
     Ok(SessionRow {

@@ -249,7 +249,7 @@ impl<T: FromContent> FromContent for Option<T> {
 
 /// Returns the first row of a query.
 pub(super) fn first<T>(
-    database: &(impl Sql + ?Sized),
+    database: &dyn Sql,
     sql: &str,
     values: Parameters<'_>,
     read: impl FnOnce(&dyn Row) -> Result<T, Error>,
@@ -264,7 +264,7 @@ pub(super) fn first<T>(
 
 /// Returns the only row of a query. It is a defect if there is none.
 pub(super) fn unique<T>(
-    database: &(impl Sql + ?Sized),
+    database: &dyn Sql,
     sql: &str,
     values: Parameters<'_>,
     read: impl FnOnce(&dyn Row) -> Result<T, Error>,
@@ -278,7 +278,7 @@ pub(super) fn unique<T>(
 
 /// Returns all rows of a query.
 pub(super) fn all<T>(
-    database: &(impl Sql + ?Sized),
+    database: &dyn Sql,
     sql: &str,
     values: Parameters<'_>,
     mut read: impl FnMut(&dyn Row) -> Result<T, Error>,
@@ -293,7 +293,7 @@ pub(super) fn all<T>(
 
 /// Calls `see` with the text in the first column of each row, until it returns false.
 pub(super) fn each_text(
-    database: &(impl Sql + ?Sized),
+    database: &dyn Sql,
     sql: &str,
     values: Parameters<'_>,
     see: &mut dyn FnMut(&str) -> bool,

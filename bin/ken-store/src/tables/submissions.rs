@@ -7,9 +7,10 @@ use ken_types::ops::telemetry::{GroupBy, Tokens, UsageGroup};
 use ken_types::{Error, Timestamp};
 use serde_json::Value;
 
+use super::Tables;
 use super::columns::{optional_scope, outside, stored, to_json, word};
 use super::logs::{LogRow, log};
-use super::sql::{Row, Sql, all, first, params, unique};
+use super::sql::{Row, all, first, params, unique};
 
 #[derive(Debug, Clone)]
 pub struct SubmissionRow {
@@ -86,16 +87,16 @@ pub struct OldLease {
     pub aborting: bool,
 }
 
-pub trait Submissions: Sql {
-    fn submission(&self, id: &str) -> Result<Option<SubmissionRow>, Error> {
+impl dyn Tables + '_ {
+    pub fn submission(&self, id: &str) -> Result<Option<SubmissionRow>, Error> {
         first(self, "SELECT * FROM submissions WHERE id = ?1", params![id], submission)
     }
 
-    fn submission_by_key(&self, key: i64) -> Result<SubmissionRow, Error> {
+    pub fn submission_by_key(&self, key: i64) -> Result<SubmissionRow, Error> {
         unique(self, "SELECT * FROM submissions WHERE submission = ?1", params![key], submission)
     }
 
-    fn insert_submission(&self, new: &NewSubmission<'_>) -> Result<(), Error> {
+    pub fn insert_submission(&self, new: &NewSubmission<'_>) -> Result<(), Error> {
         let sql = "INSERT INTO submissions
                      (id, stream, event, kind, hidden, state, open, place, recorded_from, next_index, outside)
                    VALUES (?1, ?2, (SELECT event FROM events WHERE id = ?3), ?4, ?5, 'queued', ?6, ?7, ?8, ?9, ?10)";
@@ -105,19 +106,19 @@ pub trait Submissions: Sql {
         self.execute(sql, values)
     }
 
-    fn submission_key(&self, id: &SubmissionId) -> Result<i64, Error> {
+    pub fn submission_key(&self, id: &SubmissionId) -> Result<i64, Error> {
         unique(self, "SELECT submission FROM submissions WHERE id = ?1", params![id.as_str()], |row| row.get(0))
     }
 
     /// Returns the unsettled submissions of a stream, counted by state.
-    fn queue(&self, stream: i64) -> Result<Vec<QueueRow>, Error> {
+    pub fn queue(&self, stream: i64) -> Result<Vec<QueueRow>, Error> {
         let sql = "SELECT state, count(*) AS number, min(place) AS least, max(place) AS most
                    FROM submissions WHERE live = 1 AND stream = ?1 GROUP BY state";
         all(self, sql, params![stream], queued)
     }
 
-    /// Returns a stream with what [`Submissions::queue`] returns. It is one statement, because every message needs both.
-    fn log_with_queue(&self, stream: i64) -> Result<(LogRow, Vec<QueueRow>), Error> {
+    /// Returns a stream with what `queue` returns. It is one statement, because every message needs both.
+    pub fn log_with_queue(&self, stream: i64) -> Result<(LogRow, Vec<QueueRow>), Error> {
         let sql = "SELECT l.stream, l.name, l.entries, l.closed, q.state, q.number, q.least, q.most FROM streams AS l LEFT JOIN (
                      SELECT state, count(*) AS number, min(place) AS least, max(place) AS most
                      FROM submissions WHERE live = 1 AND stream = ?1 GROUP BY state) AS q ON TRUE
@@ -133,58 +134,58 @@ pub trait Submissions: Sql {
         log.map(|log| (log, queue)).ok_or_else(|| Error::internal("a session has no stream"))
     }
 
-    fn queued(&self, stream: i64) -> Result<Vec<SubmissionRow>, Error> {
+    pub fn queued(&self, stream: i64) -> Result<Vec<SubmissionRow>, Error> {
         let sql = "SELECT * FROM submissions WHERE live = 1 AND stream = ?1 AND state = 'queued' ORDER BY place";
         all(self, sql, params![stream], submission)
     }
 
     /// Returns the key of the first submission in the queue.
-    fn next_queued(&self, stream: i64) -> Result<Option<i64>, Error> {
+    pub fn next_queued(&self, stream: i64) -> Result<Option<i64>, Error> {
         let sql = "SELECT submission FROM submissions WHERE live = 1 AND stream = ?1 AND state = 'queued'
                    ORDER BY place LIMIT 1";
         first(self, sql, params![stream], |row| row.get(0))
     }
 
     /// Returns the submission of the stream that runs or waits for a decision.
-    fn running(&self, stream: i64) -> Result<Option<SubmissionRow>, Error> {
+    pub fn running(&self, stream: i64) -> Result<Option<SubmissionRow>, Error> {
         let sql = "SELECT * FROM submissions WHERE live = 1 AND stream = ?1 AND state IN ('running', 'waiting')";
         first(self, sql, params![stream], submission)
     }
 
     /// Makes all queued submissions of the stream unavailable for claims.
-    fn close_queued(&self, stream: i64) -> Result<(), Error> {
+    pub fn close_queued(&self, stream: i64) -> Result<(), Error> {
         let sql = "UPDATE submissions SET open = 0 WHERE live = 1 AND stream = ?1 AND state = 'queued' AND open = 1";
         self.execute(sql, params![stream])
     }
 
-    fn set_open(&self, key: i64, open: bool) -> Result<(), Error> {
+    pub fn set_open(&self, key: i64, open: bool) -> Result<(), Error> {
         let sql = "UPDATE submissions SET open = ?2{hold} WHERE submission = ?1";
         self.execute(&sql.replace("{hold}", self.dialect().hold_here), params![key, open])
     }
 
-    fn set_abort(&self, key: i64) -> Result<(), Error> {
+    pub fn set_abort(&self, key: i64) -> Result<(), Error> {
         self.execute("UPDATE submissions SET abort = 1 WHERE submission = ?1", params![key])
     }
 
-    fn set_next_index(&self, key: i64, next: u64) -> Result<(), Error> {
+    pub fn set_next_index(&self, key: i64, next: u64) -> Result<(), Error> {
         let sql = "UPDATE submissions SET next_index = ?2 WHERE submission = ?1";
         self.execute(sql, params![key, next])
     }
 
-    fn set_outside(&self, key: i64, origins: &Outside) -> Result<(), Error> {
+    pub fn set_outside(&self, key: i64, origins: &Outside) -> Result<(), Error> {
         let sql = "UPDATE submissions SET outside = ?2 WHERE submission = ?1";
         self.execute(sql, params![key, outside(origins)?])
     }
 
     /// Returns the origins of outside text that any submission of the stream has read.
-    fn outside_of_stream(&self, stream: i64) -> Result<Outside, Error> {
+    pub fn outside_of_stream(&self, stream: i64) -> Result<Outside, Error> {
         let sql = "SELECT DISTINCT outside FROM submissions WHERE stream = ?1 AND outside IS NOT NULL";
         let origins: Vec<Option<Outside>> = all(self, sql, params![stream], |row| stored(row, "outside"))?;
         Ok(origins.into_iter().flatten().flatten().collect())
     }
 
     /// Stores the approvals, the state and the time spent waiting.
-    fn set_waiting(&self, submission: &SubmissionRow) -> Result<(), Error> {
+    pub fn set_waiting(&self, submission: &SubmissionRow) -> Result<(), Error> {
         let sql = "UPDATE submissions SET approvals = ?2, state = ?3, waiting_since = ?4, waited_ms = ?5
                    WHERE submission = ?1";
         let SubmissionRow { key, approvals, state, waiting_since, waited_ms, .. } = submission;
@@ -192,7 +193,7 @@ pub trait Submissions: Sql {
     }
 
     /// Records a new lease: increments the lease number and the attempt, and stores the time of the first claim.
-    fn take_submission(&self, submission: &SubmissionRow, closing: bool, now: Timestamp) -> Result<(), Error> {
+    pub fn take_submission(&self, submission: &SubmissionRow, closing: bool, now: Timestamp) -> Result<(), Error> {
         let sql = "UPDATE submissions SET state = ?2, open = 0, lease = lease + 1, attempt = attempt + 1,
                      closings = closings + ?3, recorded_from = ?4, first_claim_at = coalesce(first_claim_at, ?5){hold}
                    WHERE submission = ?1";
@@ -200,14 +201,14 @@ pub trait Submissions: Sql {
         self.execute(&sql.replace("{hold}", self.dialect().hold_here), values)
     }
 
-    fn settle_submission(&self, key: i64, state: State) -> Result<(), Error> {
+    pub fn settle_submission(&self, key: i64, state: State) -> Result<(), Error> {
         let sql = "UPDATE submissions SET state = ?2, live = 0, open = 0, waiting_since = NULL, approvals = NULL
                    WHERE submission = ?1";
         self.execute(sql, params![key, state.name()])
     }
 
     /// Returns a submission with its event, in any state.
-    fn work(&self, id: &str) -> Result<Option<OpenRow>, Error> {
+    pub fn work(&self, id: &str) -> Result<Option<OpenRow>, Error> {
         let sql = "SELECT s.*, e.text, e.images, e.context, e.kind AS message_kind, e.received_at,
                      c.scope, c.connector, c.actor, c.conversation, c.thread
                    FROM submissions AS s JOIN events AS e USING (event) LEFT JOIN scopes AS c ON c.scope = e.scope
@@ -216,7 +217,7 @@ pub trait Submissions: Sql {
     }
 
     /// Returns at most `max` submissions that this host can claim, oldest first.
-    fn open_submissions(&self, work: Work, max: usize) -> Result<Vec<OpenRow>, Error> {
+    pub fn open_submissions(&self, work: Work, max: usize) -> Result<Vec<OpenRow>, Error> {
         let sql = match work {
             Work::Turns => TURNS,
             Work::Runs => RUNS,
@@ -225,14 +226,14 @@ pub trait Submissions: Sql {
     }
 
     /// Returns the number of entries in the stream before the first claimed prompt that is not settled.
-    fn first_in_flight(&self, stream: i64) -> Result<Option<u64>, Error> {
+    pub fn first_in_flight(&self, stream: i64) -> Result<Option<u64>, Error> {
         let sql = "SELECT min(recorded_from) FROM submissions
                    WHERE live = 1 AND stream = ?1 AND kind = 'prompt' AND lease > 0";
         unique(self, sql, params![stream], |row| row.get(0))
     }
 
     /// Returns the leases of this host.
-    fn old_leases(&self) -> Result<Vec<OldLease>, Error> {
+    pub fn old_leases(&self) -> Result<Vec<OldLease>, Error> {
         let sql = "SELECT id, lease, abort FROM submissions WHERE live = 1 AND open = 0 AND state <> 'queued'{here}";
         all(self, &sql.replace("{here}", self.dialect().is_held_here), params![], |row| {
             Ok(OldLease {
@@ -243,20 +244,20 @@ pub trait Submissions: Sql {
     }
 
     /// Returns the number of queued runs.
-    fn waiting_runs(&self) -> Result<u64, Error> {
+    pub fn waiting_runs(&self) -> Result<u64, Error> {
         let sql = "SELECT count(*) AS number FROM submissions
                    WHERE live = 1 AND kind = 'workflow' AND state = 'queued'";
         unique(self, sql, params![], |row| row.get("number"))
     }
 
-    fn held_runs(&self) -> Result<u64, Error> {
+    pub fn held_runs(&self) -> Result<u64, Error> {
         let sql = "SELECT count(*) AS number FROM submissions
                    WHERE live = 1 AND kind = 'workflow' AND state = 'running' AND open = 0";
         unique(self, sql, params![], |row| row.get("number"))
     }
 
     /// Returns the state and the outcome of a submission with a single query.
-    fn submission_status(&self, id: &SubmissionId) -> Result<Option<SubmissionStatus>, Error> {
+    pub fn submission_status(&self, id: &SubmissionId) -> Result<Option<SubmissionStatus>, Error> {
         let sql = "SELECT state, approvals, result, error, context_usage
                    FROM submissions LEFT JOIN exchanges USING (submission) WHERE id = ?1";
         first(self, sql, params![id.as_str()], |row| {
@@ -272,8 +273,6 @@ pub trait Submissions: Sql {
         })
     }
 }
-
-impl<D: Sql> Submissions for D {}
 
 fn queued(row: &dyn Row) -> Result<QueueRow, Error> {
     Ok(QueueRow {
@@ -310,9 +309,15 @@ pub struct UsageRow<'a> {
     pub cost: Option<f64>,
 }
 
-pub trait Telemetry: Sql {
+impl dyn Tables + '_ {
     /// Stores the summary of a submission, and what it has used, because sums over the summaries would read all submissions.
-    fn insert_summary(&self, submission: i64, body: &str, usage: &UsageRow<'_>, now: Timestamp) -> Result<(), Error> {
+    pub fn insert_summary(
+        &self,
+        submission: i64,
+        body: &str,
+        usage: &UsageRow<'_>,
+        now: Timestamp,
+    ) -> Result<(), Error> {
         let sql = "INSERT INTO telemetry (submission, settled_at, body) VALUES (?1, ?2, ?3)
                    ON CONFLICT (submission) DO UPDATE SET settled_at = excluded.settled_at, body = excluded.body";
         self.execute(sql, params![submission, now, body])?;
@@ -330,12 +335,12 @@ pub trait Telemetry: Sql {
         self.execute(sql, values)
     }
 
-    fn summary(&self, id: &str) -> Result<Option<SummaryRow>, Error> {
+    pub fn summary(&self, id: &str) -> Result<Option<SummaryRow>, Error> {
         first(self, &format!("{SUMMARIES} WHERE s.id = ?1"), params![id], summary)
     }
 
     /// Returns at most `limit` summaries, newest first, of submissions before a key.
-    fn summaries(&self, before: i64, limit: u32) -> Result<Vec<SummaryRow>, Error> {
+    pub fn summaries(&self, before: i64, limit: u32) -> Result<Vec<SummaryRow>, Error> {
         let sql =
             format!("{SUMMARIES} WHERE s.submission < ?1 AND e.kind <> '{COPY}' ORDER BY s.submission DESC LIMIT ?2");
         all(self, &sql, params![before, limit], summary)
@@ -343,7 +348,7 @@ pub trait Telemetry: Sql {
 
     /// Returns the submissions that ended after the time `after` and not after `until`, in the order of their end. At most `limit` are
     /// returned, together with the number of all of them.
-    fn ended(&self, after: Timestamp, until: Timestamp, limit: u32) -> Result<(Vec<SummaryRow>, u64), Error> {
+    pub fn ended(&self, after: Timestamp, until: Timestamp, limit: u32) -> Result<(Vec<SummaryRow>, u64), Error> {
         let range = params![after, until, limit];
         let sql = format!(
             "{SUMMARIES} WHERE t.settled_at > ?1 AND t.settled_at <= ?2 ORDER BY t.settled_at, s.submission LIMIT ?3"
@@ -355,7 +360,7 @@ pub trait Telemetry: Sql {
     }
 
     /// Returns at most `max` submissions that have failed after a time, the one that ended last first.
-    fn failed_after(&self, after: Timestamp, max: u32) -> Result<Vec<SummaryRow>, Error> {
+    pub fn failed_after(&self, after: Timestamp, max: u32) -> Result<Vec<SummaryRow>, Error> {
         let sql =
             format!("{SUMMARIES} WHERE t.settled_at > ?1 AND s.state = 'failed' ORDER BY t.settled_at DESC LIMIT ?2");
         all(self, &sql, params![after, max], summary)
@@ -363,7 +368,7 @@ pub trait Telemetry: Sql {
 
     /// Returns what the submissions with summaries have used, of all of them or those of one session. The keys of sessions are
     /// those of their streams; that of work without a session is `-`.
-    fn usage(&self, by: GroupBy, session: Option<i64>) -> Result<Vec<UsageGroup>, Error> {
+    pub fn usage(&self, by: GroupBy, session: Option<i64>) -> Result<Vec<UsageGroup>, Error> {
         let key = match by {
             GroupBy::Day => "day",
             GroupBy::Model => "model",
@@ -392,9 +397,6 @@ pub trait Telemetry: Sql {
             })
         })
     }
-
-    /// Deletes at most `max` summaries that are older than a time or not among the newest `kept`. Returns how many were deleted.
-    fn prune_summaries(&self, before: Timestamp, kept: usize, max: usize) -> Result<usize, Error>;
 }
 
 /// Selects the submissions that can be claimed, with one statement for each kind of work. Each statement uses an index of its own.

@@ -2,6 +2,7 @@
 
 use ken_types::Error;
 
+use super::Tables;
 use super::sql::{Content, Parameter, Row, Sql, Value, params};
 
 /// The value of a column, when whole tables are copied.
@@ -45,8 +46,19 @@ pub trait Whole: Sql {
     /// Returns the names of the columns of a table, in alphabetical order.
     fn columns(&self, table: &str) -> Result<Vec<String>, Error>;
 
+    /// Inserts rows. Their number is limited by the caller.
+    fn insert_rows(&self, table: &str, columns: &[String], rows: &[Vec<Cell>]) -> Result<(), Error>;
+
+    /// Takes the limits on time from this transaction: a copy waits for the other database as long as that takes.
+    fn lift_limits(&self) -> Result<(), Error>;
+
+    /// Makes the keys of later rows follow those that were inserted with their keys.
+    fn continue_keys(&self) -> Result<(), Error>;
+}
+
+impl dyn Tables + '_ {
     /// Calls `see` with each row of a table, in the order of these columns.
-    fn each_row(
+    pub fn each_row(
         &self,
         table: &str,
         columns: &[String],
@@ -61,19 +73,10 @@ pub trait Whole: Sql {
         seen.map(drop)
     }
 
-    /// Inserts rows. Their number is limited by the caller.
-    fn insert_rows(&self, table: &str, columns: &[String], rows: &[Vec<Cell>]) -> Result<(), Error>;
-
     /// Deletes all rows of a table.
-    fn clear(&self, table: &str) -> Result<(), Error> {
+    pub fn clear(&self, table: &str) -> Result<(), Error> {
         self.execute(&format!("DELETE FROM {table}"), params![])
     }
-
-    /// Takes the limits on time from this transaction: a copy waits for the other database as long as that takes.
-    fn lift_limits(&self) -> Result<(), Error>;
-
-    /// Makes the keys of later rows follow those that were inserted with their keys.
-    fn continue_keys(&self) -> Result<(), Error>;
 }
 
 pub(super) fn quoted(columns: &[String]) -> String {

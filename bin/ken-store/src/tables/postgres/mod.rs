@@ -3,17 +3,15 @@
 //! All that is SQL for PostgreSQL is below this folder. Text is compared byte by byte (`COLLATE "C"`), as SQLite does. JSON is text, because
 //! `jsonb` refuses characters that JSON allows.
 
-mod documents;
 mod fault;
 mod health;
 mod hosts;
 mod knowledge;
 mod listener;
+mod rows;
 mod schema;
 mod server;
 mod session;
-mod streams;
-mod submissions;
 mod timeline;
 mod values;
 mod whole;
@@ -158,8 +156,6 @@ pub(crate) struct Database {
 }
 
 impl Purges for Database {}
-
-impl Tables for Database {}
 
 struct PostgresReader {
     database: Database,

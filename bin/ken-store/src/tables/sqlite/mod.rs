@@ -2,7 +2,6 @@
 
 mod backup;
 mod checkpoints;
-mod documents;
 mod fault;
 mod files;
 mod knowledge;
@@ -10,9 +9,8 @@ mod migrations;
 mod open;
 mod pages;
 mod purges;
+mod rows;
 mod soundness;
-mod streams;
-mod submissions;
 mod whole;
 
 use std::fs::File;
@@ -104,8 +102,6 @@ impl Backend for Sqlite {
 
 /// The connection through which all tables are accessed.
 struct Database(Connection);
-
-impl Tables for Database {}
 
 impl Reader for Database {
     fn read(&mut self, _: bool, work: &mut dyn FnMut(&dyn Tables) -> Result<(), Error>) -> Result<(), Error> {
