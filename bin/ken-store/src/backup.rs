@@ -1,13 +1,12 @@
 //! `--backup FROM TO`: copies the database to one file, even while a store is writing.
 
-use std::fs::{File, OpenOptions};
-use std::io;
+use std::fs::OpenOptions;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use ken_store::ops;
-use ken_store::tables::sqlite::Sqlite;
+use ken_store::tables::sqlite::{Sqlite, beside, keep, temporary_error};
 use ken_types::{Error, Timestamp};
 
 use crate::cli::fail;
@@ -38,37 +37,17 @@ fn copy(from: &Path, to: &Path) -> Result<(), Error> {
     }
     let part = beside(to, ".part");
     let done = write(from, &part).and_then(|()| Sqlite::check(&part, true));
-    let done = done.and_then(|()| keep(&part, to).map_err(|error| wrong(to, &error)));
+    let done = done.and_then(|()| keep(&part, to).map_err(|error| temporary_error(to, error)));
     if done.is_err() {
         _ = std::fs::remove_file(&part);
     }
     done
 }
 
-/// Returns the path of a file beside another one.
-pub(crate) fn beside(path: &Path, suffix: &str) -> PathBuf {
-    let mut name = path.as_os_str().to_owned();
-    name.push(suffix);
-    name.into()
-}
-
-pub(crate) fn wrong(path: &Path, error: &dyn std::error::Error) -> Error {
-    Error::unavailable(format!("{}: {error}", path.display()))
-}
-
 /// Writes the copy with a mode that lets only its owner read it.
 fn write(from: &Path, part: &Path) -> Result<(), Error> {
     let new = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(part);
-    new.map_err(|error| wrong(part, &error))?;
+    new.map_err(|error| temporary_error(part, error))?;
     // Who deletes a session for good is answered before all of it has gone.
     Sqlite::copy(from, part, |tables| ops::delete_from_copy(tables, Timestamp::now()))
-}
-
-/// Gives a finished copy its name.
-pub(crate) fn keep(part: &Path, to: &Path) -> io::Result<()> {
-    // The content before the name, and the name in its folder last: after a loss of power the name leads to a whole copy or to nothing.
-    File::open(part)?.sync_all()?;
-    std::fs::rename(part, to)?;
-    let folder = to.parent().filter(|folder| !folder.as_os_str().is_empty());
-    File::open(folder.unwrap_or(Path::new(".")))?.sync_all()
 }

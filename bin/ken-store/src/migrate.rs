@@ -4,10 +4,10 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Parser;
+use ken_store::tables::sqlite::{beside, keep, temporary_error};
 use ken_store::transfer::{self, Copied};
 use ken_types::{Code, Error};
 
-use crate::backup::{beside, keep, wrong};
 use crate::cli::print;
 use crate::settings::{places, server_url_of};
 
@@ -93,7 +93,7 @@ fn to_sqlite(url: &str, folder: &Path, file: &Path) -> Result<String, Error> {
     let copied = transfer::to_sqlite(url, folder, &part).and_then(|copied| {
         // What is beside the new file is that of an older one, and would be taken for its log and its last change.
         remove_beside(file);
-        keep(&part, file).map_err(|error| wrong(file, &error)).map(|()| copied)
+        keep(&part, file).map_err(|error| temporary_error(file, error)).map(|()| copied)
     });
     remove_part();
     let hint = "to use it, put it into state/store as ken.db, and remove the URL from the settings";

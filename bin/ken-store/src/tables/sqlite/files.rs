@@ -11,7 +11,8 @@ use std::path::{Path, PathBuf};
 
 use ken_types::{Code, Error, Timestamp};
 
-pub(super) fn beside(path: &Path, suffix: &str) -> PathBuf {
+/// Returns the path of a file beside another one.
+pub fn beside(path: &Path, suffix: &str) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(suffix);
     PathBuf::from(name)
@@ -32,7 +33,7 @@ pub(super) fn refuse(path: &Path, what: impl std::fmt::Display) -> Error {
 }
 
 /// Returns an error for a problem that may disappear by itself (exit status 75).
-pub(super) fn temporary_error(path: &Path, what: impl std::fmt::Display) -> Error {
+pub fn temporary_error(path: &Path, what: impl std::fmt::Display) -> Error {
     Error::unavailable(format!("{}: {what}", path.display()))
 }
 
@@ -110,9 +111,7 @@ impl Acknowledged {
         let file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&fresh)?;
         let acknowledged = Acknowledged { file };
         acknowledged.write(newest)?;
-        acknowledged.file.sync_all()?;
-        std::fs::rename(&fresh, &path)?;
-        sync_folder(&path)?;
+        keep(&fresh, &path)?;
         Ok(acknowledged)
     }
 
@@ -166,6 +165,14 @@ pub(super) fn remove_damaged_logs(database: &Path) -> std::io::Result<()> {
         }
     }
     Ok(())
+}
+
+/// Gives a finished file its name. The content is synced before the name, and the name in its folder last: after a loss of power the name
+/// leads to a whole file or to nothing.
+pub fn keep(fresh: &Path, path: &Path) -> std::io::Result<()> {
+    File::open(fresh)?.sync_all()?;
+    std::fs::rename(fresh, path)?;
+    sync_folder(path)
 }
 
 fn sync_folder(path: &Path) -> std::io::Result<()> {

@@ -24,6 +24,7 @@ use crate::tables::sql::{Column, Content, Dialect, Parameters, Row, See, Sql, Va
 use crate::tables::{Backend, Begun, HostTable, Reader, Tables, Writer};
 use checkpoints::Checkpoints;
 use files::{Acknowledged, Moved, OpenFiles};
+pub use files::{beside, keep, temporary_error};
 use open::{ChangeNumber, Opened};
 use soundness::Soundness;
 
