@@ -49,16 +49,12 @@ impl Write for BlobsPut {
             let message = format!("the blob was begun with {} bytes", blob.length);
             return Err(Error::conflict(message).at("/length"));
         }
-        if args.offset > blob.stored {
-            let message = format!("the next piece begins at byte {}", blob.stored);
-            return Err(Error::conflict(message).at("/offset"));
-        }
         let end = args.offset + args.bytes.0.len() as u64;
         if end <= blob.stored {
             // The call repeats an earlier one, or another caller has already added this piece.
             return Ok(state(&blob));
         }
-        if args.offset < blob.stored {
+        if args.offset != blob.stored {
             let message = format!("the next piece begins at byte {}", blob.stored);
             return Err(Error::conflict(message).at("/offset"));
         }
