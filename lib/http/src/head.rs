@@ -69,7 +69,7 @@ impl HeadReader {
     /// The next complete line, without its CRLF. A line has only visible ASCII characters, spaces and tabs.
     fn next_line<'a>(&mut self, bytes: &'a [u8]) -> Result<Option<&'a [u8]>, Failure> {
         let unseen = bytes.get(self.at..).unwrap_or_default();
-        let Some(skip) = unseen.iter().position(|byte| !is_in_class(TEXT, *byte)) else {
+        let Some(skip) = unseen.iter().position(|byte| !is_text(*byte)) else {
             self.at = bytes.len();
             return Ok(None);
         };
@@ -94,10 +94,10 @@ impl HeadReader {
         let (Some(method), Some(target), Some(version), None) = (method, target, version, parts.next()) else {
             return Err(bad("a request line is METHOD, one blank, target, one blank, HTTP/1.1"));
         };
-        if method.is_empty() || !method.iter().all(|byte| is_in_class(TOKEN, *byte)) {
+        if method.is_empty() || !method.iter().all(|byte| is_token(*byte)) {
             return Err(bad("a bad method in the request line"));
         }
-        if !(target.starts_with(b"/") || is_absolute(target)) || !target.iter().all(|byte| is_in_class(TARGET, *byte)) {
+        if !(target.starts_with(b"/") || is_absolute(target)) || !target.iter().all(|byte| is_target(*byte)) {
             return Err(bad("a bad target in the request line"));
         }
         self.version_1_0 = version == b"HTTP/1.0";
@@ -108,7 +108,7 @@ impl HeadReader {
     }
 
     fn field(&mut self, line: &[u8]) -> Result<(), Failure> {
-        let colon = line.iter().position(|byte| !is_in_class(TOKEN, *byte)).unwrap_or(line.len());
+        let colon = line.iter().position(|byte| !is_token(*byte)).unwrap_or(line.len());
         let (name, rest) = line.split_at_checked(colon).unwrap_or_default();
         let Some((b':', value)) = rest.split_first() else {
             return Err(bad("a header line without name and colon"));
@@ -126,11 +126,7 @@ impl HeadReader {
 
     fn host(&mut self, value: &[u8]) -> Result<(), Failure> {
         self.hosts += 1;
-        if value.trim_ascii().iter().all(|byte| is_in_class(HOST, *byte)) {
-            Ok(())
-        } else {
-            Err(bad_at("host", "a bad Host"))
-        }
+        if value.trim_ascii().iter().all(|byte| is_host(*byte)) { Ok(()) } else { Err(bad_at("host", "a bad Host")) }
     }
 
     fn content_length(&mut self, value: &[u8]) -> Result<(), Failure> {
@@ -206,55 +202,26 @@ fn is_absolute(target: &[u8]) -> bool {
     with_scheme && Uri::try_from(target).is_ok()
 }
 
-/// Classes of bytes, as bits.
-const TEXT: u8 = 1;
+/// A byte of a line: visible ASCII, a blank or a tab.
+fn is_text(byte: u8) -> bool {
+    matches!(byte, b' '..=b'~' | b'\t')
+}
+
 /// RFC 9110, section 5.6.2.
-const TOKEN: u8 = 2;
+fn is_token(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric()
+        || matches!(byte, b'!' | b'#'..=b'\'' | b'*' | b'+' | b'-' | b'.' | b'^'..=b'`' | b'|' | b'~')
+}
+
 /// What RFC 3986 allows, and `[ ] { } |`, which clients send unescaped in queries.
-const TARGET: u8 = 4;
+fn is_target(byte: u8) -> bool {
+    byte.is_ascii_graphic() && !matches!(byte, b'"' | b'#' | b'<' | b'>' | b'\\' | b'^' | b'`')
+}
+
 /// A name, an address or a bracketed address, and a port (RFC 3986, section 3.2, without user information).
-const HOST: u8 = 8;
-
-fn is_in_class(class: u8, byte: u8) -> bool {
-    CLASSES[usize::from(byte)] & class != 0
-}
-
-const CLASSES: [u8; 256] = {
-    let mut table = [0; 256];
-    let mut index = 0;
-    while index < 256 {
-        let byte = index as u8;
-        if byte.is_ascii_graphic() {
-            table[index] = TEXT | TARGET;
-        }
-        if byte.is_ascii_alphanumeric() {
-            table[index] |= TOKEN | HOST;
-        }
-        index += 1;
-    }
-    table[b' ' as usize] = TEXT;
-    table[b'\t' as usize] = TEXT;
-    let table = with(table, b"!#$%&'*+-.^_`|~", TOKEN);
-    let table = with(table, b"-._~!$&'()*+;=:[]%", HOST);
-    without(table, b"\"#<>\\^`", TARGET)
-};
-
-const fn with(mut table: [u8; 256], bytes: &[u8], class: u8) -> [u8; 256] {
-    let mut index = 0;
-    while index < bytes.len() {
-        table[bytes[index] as usize] |= class;
-        index += 1;
-    }
-    table
-}
-
-const fn without(mut table: [u8; 256], bytes: &[u8], class: u8) -> [u8; 256] {
-    let mut index = 0;
-    while index < bytes.len() {
-        table[bytes[index] as usize] &= !class;
-        index += 1;
-    }
-    table
+fn is_host(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric()
+        || matches!(byte, b'!' | b'$'..=b'+' | b'-' | b'.' | b':' | b';' | b'=' | b'[' | b']' | b'_' | b'~')
 }
 
 #[cfg(test)]
