@@ -1,6 +1,5 @@
 //! Authentication: whether a request is local, or carries the secret.
 
-use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 
@@ -39,7 +38,7 @@ pub enum Trust {
 }
 
 /// Who is admitted, and by which secret.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct Access {
     header: HeaderName,
     /// Only the digest is kept.
@@ -48,18 +47,11 @@ pub struct Access {
     own_uid: u32,
     /// Other origins whose pages are taken for local.
     origins: Vec<String>,
+    /// A second way to prove that a caller from elsewhere is admitted.
     pass: Option<Pass>,
 }
 
-/// A second way to prove that a caller from elsewhere is admitted.
-#[derive(Clone)]
-struct Pass(Arc<dyn Fn(&HeaderMap) -> bool + Send + Sync>);
-
-impl fmt::Debug for Pass {
-    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
-        to.write_str("Pass")
-    }
-}
+type Pass = Arc<dyn Fn(&HeaderMap) -> bool + Send + Sync>;
 
 /// Whether a caller from elsewhere has the secret.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -99,7 +91,7 @@ impl Access {
 
     /// Admits callers from elsewhere also if `holds` says so of their headers, even where no secret is configured.
     pub fn or_with(mut self, holds: impl Fn(&HeaderMap) -> bool + Send + Sync + 'static) -> Access {
-        self.pass = Some(Pass(Arc::new(holds)));
+        self.pass = Some(Arc::new(holds));
         self
     }
 
@@ -122,7 +114,7 @@ impl Access {
 
     /// Compares digests in constant time, so that the time reveals neither content nor length of the secret.
     pub(crate) fn admit(&self, headers: &HeaderMap, takes_bearer: bool) -> Admission {
-        if self.pass.as_ref().is_some_and(|pass| (pass.0)(headers)) {
+        if self.pass.as_ref().is_some_and(|pass| pass(headers)) {
             return Admission::Right;
         }
         let Some(digest) = &self.digest else {

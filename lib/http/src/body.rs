@@ -1,6 +1,6 @@
 //! The body of a response: nothing, bytes, or a stream of frames that are produced as they are sent.
 
-use std::fmt;
+use std::io;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, ready};
@@ -12,7 +12,6 @@ use crate::connection::Connection;
 use crate::lazy_timeout::LazyTimeout;
 
 pub(crate) enum Body {
-    Empty,
     Full(Bytes),
     Stream(Box<Stream>),
 }
@@ -32,10 +31,6 @@ type Slot = Arc<Mutex<Option<Bytes>>>;
 
 /// The sending half, which a producer gets.
 pub struct Frames(Slot);
-
-/// The client closed the connection in the middle of a stream.
-#[derive(Debug)]
-pub(crate) struct ReaderGone;
 
 impl Frames {
     /// Sends one frame and returns when it has been written to the socket, so that no frame is produced ahead of its
@@ -84,19 +79,20 @@ impl Body {
 }
 
 impl Stream {
-    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, ReaderGone>>> {
+    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<io::Result<Bytes>>> {
         if let Some(gone) = &mut self.gone
             && gone.as_mut().poll(cx).is_ready()
         {
-            return Poll::Ready(Some(Err(ReaderGone)));
+            // The client closed the connection in the middle of the stream.
+            return Poll::Ready(Some(Err(io::ErrorKind::ConnectionReset.into())));
         }
         if let Some(connection) = &self.connection {
             if connection.frame_is_in_flight() {
                 return Poll::Pending;
             }
-            if connection.poll_rest(cx).map_err(|_| ReaderGone)?.is_pending() {
+            if connection.poll_rest(cx)?.is_pending() {
                 return if self.stall.is_over(connection.resources.limits.stalled_reader, cx) {
-                    Poll::Ready(Some(Err(ReaderGone)))
+                    Poll::Ready(Some(Err(io::ErrorKind::TimedOut.into())))
                 } else {
                     Poll::Pending
                 };
@@ -123,11 +119,10 @@ impl Stream {
 
 impl http_body::Body for Body {
     type Data = Bytes;
-    type Error = ReaderGone;
+    type Error = io::Error;
 
-    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, ReaderGone>>> {
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<io::Result<Frame<Bytes>>>> {
         let next = match self.get_mut() {
-            Body::Empty => Poll::Ready(None),
             Body::Full(bytes) if bytes.is_empty() => Poll::Ready(None),
             Body::Full(bytes) => Poll::Ready(Some(Ok(std::mem::take(bytes)))),
             Body::Stream(stream) => stream.poll_next(cx),
@@ -137,7 +132,6 @@ impl http_body::Body for Body {
 
     fn is_end_stream(&self) -> bool {
         match self {
-            Body::Empty => true,
             Body::Full(bytes) => bytes.is_empty(),
             Body::Stream(_) => false,
         }
@@ -145,7 +139,6 @@ impl http_body::Body for Body {
 
     fn size_hint(&self) -> SizeHint {
         match self {
-            Body::Empty => SizeHint::with_exact(0),
             Body::Full(bytes) => SizeHint::with_exact(bytes.len() as u64),
             Body::Stream(_) => SizeHint::new(),
         }
@@ -155,21 +148,3 @@ impl http_body::Body for Body {
 fn locked(slot: &Slot) -> std::sync::MutexGuard<'_, Option<Bytes>> {
     slot.lock().unwrap_or_else(PoisonError::into_inner)
 }
-
-impl fmt::Debug for Body {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Body::Empty => "Empty",
-            Body::Full(_) => "Full",
-            Body::Stream(_) => "Stream",
-        })
-    }
-}
-
-impl fmt::Display for ReaderGone {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("the reader is gone")
-    }
-}
-
-impl std::error::Error for ReaderGone {}

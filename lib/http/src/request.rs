@@ -253,7 +253,6 @@ pub fn header_value(text: &str) -> Result<HeaderValue, Failure> {
 }
 
 /// An answer. The listener adds the headers that every answer has.
-#[derive(Debug)]
 pub struct Response(pub(crate) http::Response<Body>);
 
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
@@ -281,7 +280,7 @@ impl Response {
 
     /// A response without a body.
     pub fn empty(status: u16) -> Response {
-        Response::of(status, Body::Empty)
+        Response::of(status, Body::Full(Bytes::new()))
     }
 
     /// Server-sent events: frames written by `produce` until it ends, and then the end of the connection.
