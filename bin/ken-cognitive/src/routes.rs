@@ -28,8 +28,9 @@ impl Table {
 }
 
 pub(crate) fn table(body_bytes: u64) -> Routes<Cognitive> {
-    let routes =
-        AREAS.iter().fold(Routes::new(), |routes, first| routes.area(Area::below(first).body_limit(body_bytes)));
+    let routes = AREAS
+        .iter()
+        .fold(Routes::new(), |routes, first| routes.area(Area { body_limit: body_bytes, ..Area::below(first) }));
     let access = |route, need, group| Access { route, need, group };
     let health = access("health", Need::Nothing, None);
     let openapi = access("openapi", Need::Nothing, None);

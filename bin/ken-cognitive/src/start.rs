@@ -57,7 +57,8 @@ pub(crate) fn start(
     let socket = listening(start.sockets.take("http"), listen.into(), "cognitive")?;
     // Everybody needs a key, so no request has to be local.
     let access = Access::new(None).trust(Trust::Nobody);
-    let server = Server::new(routes::table(app.settings.body_bytes), app.clone()).envelope(envelope).access(access);
+    let server =
+        Server { envelope: Some(envelope), access, ..Server::new(routes::table(app.settings.body_bytes), app.clone()) };
     let mut stop = start.stop.clone();
     start.tasks.spawn(async move {
         if let Err(error) = server.run(socket, async move { stop.stopped().await }).await {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use ken_http::{Area, Limiter, Media, Routes};
+use ken_http::{Area, Limiter, Media, Routes, typed};
 
 use crate::app::Gateway;
 use crate::stream::{public, read};
@@ -15,30 +15,25 @@ use crate::{
 const IMAGE_BODY: u64 = 16 << 20;
 
 pub(crate) fn table(chat_rate: &Arc<Limiter>, api_rate: &Arc<Limiter>) -> Routes<Gateway> {
+    let limited = |first| Area { limiter: Some(api_rate.clone()), ..Area::below(first) };
+    let guarded = |first| Area { guarded: true, ..limited(first) };
+    let strict = Media::StrictJson;
     let routes = Routes::new()
-        .area(Area::below("api").guarded().limited(api_rate))
-        .area(Area::below("agents").guarded().strict().typed_errors().body_limit(IMAGE_BODY).limited(api_rate))
-        .area(Area::below("workflows").guarded().strict().typed_errors().limited(api_rate))
-        .area(Area::below("runs").guarded().typed_errors().limited(api_rate))
-        .area(
-            Area::below("streams")
-                .guarded()
-                .media(Media::Any)
-                .typed_errors()
-                .for_pages(public::CORS_HEADERS)
-                .limited(api_rate),
-        )
-        .area(
-            Area::below("v1")
-                .guarded()
-                .bearer()
-                .envelope_everywhere(openai::error::envelope)
-                .body_limit(IMAGE_BODY)
-                .limited(api_rate),
-        )
-        .area(Area::below("mcp").guarded().strict().limited(api_rate))
-        .area(Area::below("channels").strict())
-        .area(Area::below("console").strict().limited(api_rate));
+        .area(guarded("api"))
+        .area(Area { media: strict, envelope: typed, body_limit: IMAGE_BODY, ..guarded("agents") })
+        .area(Area { media: strict, envelope: typed, ..guarded("workflows") })
+        .area(Area { envelope: typed, ..guarded("runs") })
+        .area(Area { media: Media::Any, envelope: typed, for_pages: Some(public::CORS_HEADERS), ..guarded("streams") })
+        .area(Area {
+            takes_bearer: true,
+            envelope: openai::error::envelope,
+            is_own_form: true,
+            body_limit: IMAGE_BODY,
+            ..guarded("v1")
+        })
+        .area(Area { media: strict, ..guarded("mcp") })
+        .area(Area { media: strict, ..Area::below("channels") })
+        .area(Area { media: strict, ..limited("console") });
     routes
         .on("GET    /health", health::health)
         .on("GET    /ready", health::ready)

@@ -124,10 +124,8 @@ fn server(config: &Config, secret: Option<&str>, gateway: Arc<Gateway>) -> Resul
     let (files, link_key, public_url) = (console::files(), gateway.link_key.clone(), gateway.public_url.clone());
     let routes = routes::table(&chat, &api).otherwise(move |_, request| console::file(files.clone(), request));
     let access = Access::new(secret).trust(trust(&config.gateway)).origins(&config.gateway.origins);
-    Ok(Server::new(routes, gateway)
-        .access(access.or_with(move |headers| console::has_token(&link_key, &public_url, headers)))
-        .limits(limits)
-        .limit_loopback(limit_loopback))
+    let access = access.or_with(move |headers| console::has_token(&link_key, &public_url, headers));
+    Ok(Server { access, limits, limit_loopback, ..Server::new(routes, gateway) })
 }
 
 fn limiter(name: &str, configured: &str) -> Result<Arc<Limiter>, Error> {

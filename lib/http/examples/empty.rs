@@ -43,7 +43,7 @@ async fn health(_: Arc<()>, _: Request) -> Result<Response, Failure> {
 }
 
 async fn through_ken(socket: std::net::TcpListener) -> Result<(), Box<dyn std::error::Error>> {
-    let routes = Routes::new().area(Area::below("api").guarded()).on("GET /health", health);
+    let routes = Routes::new().area(Area { guarded: true, ..Area::below("api") }).on("GET /health", health);
     Server::new(routes, Arc::new(())).run(socket, std::future::pending()).await?;
     Ok(())
 }

@@ -17,7 +17,7 @@
 //!
 //! # async fn start(socket: std::net::TcpListener) -> Result<(), ken_types::Error> {
 //! let routes = Routes::new()
-//!     .area(Area::below("api").guarded())
+//!     .area(Area { guarded: true, ..Area::below("api") })
 //!     .on("GET /api/greet/:name", greet);
 //! let server = Server::new(routes, Arc::new(App { greeting: "hello" }));
 //! server.run(socket, std::future::pending()).await
@@ -57,6 +57,7 @@ pub use http;
 pub use ken_types::Rate;
 pub use ken_types::uri::decode;
 pub use limits::Limits;
+pub use listener::Server;
 pub use outlet::{Outlet, SharedFrame};
 pub use owner::can_see_owners;
 pub use path::Query;
@@ -64,5 +65,5 @@ pub use places::caller_of;
 pub use rate::{Clock, Key, Limiter, Quota};
 pub use request::{LongResponse, Media, Request, Response, header_value};
 pub use routes::{Area, PageHeaders, Routes};
-pub use server::{Server, listening};
+pub use server::listening;
 pub use shutdown::Shutdown;

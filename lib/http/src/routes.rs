@@ -10,7 +10,7 @@ use http::{Method, StatusCode};
 use ken_types::uri::decode;
 use ken_types::{Code, Error};
 
-use crate::failure::{Envelope, Failure, plain, typed};
+use crate::failure::{Envelope, Failure, plain};
 use crate::path::first_segment;
 use crate::rate::Limiter;
 use crate::request::{Media, Request, Response};
@@ -19,15 +19,15 @@ use crate::request::{Media, Request, Response};
 /// report errors. All functions get a shared `S` beside the request.
 ///
 /// ```
-/// # use ken_http::{Area, Failure, Request, Response, Routes};
+/// # use ken_http::{Area, Failure, Media, Request, Response, Routes};
 /// # use std::sync::Arc;
 /// # struct App;
 /// # async fn health(_: Arc<App>, _: Request) -> Result<Response, Failure> { Ok(Response::empty(204)) }
 /// # async fn list(_: Arc<App>, _: Request) -> Result<Response, Failure> { Ok(Response::empty(204)) }
 /// # async fn prompt(_: Arc<App>, _: Request) -> Result<Response, Failure> { Ok(Response::empty(204)) }
 /// let routes = Routes::new()
-///     .area(Area::below("api").guarded())
-///     .area(Area::below("agents").guarded().strict().typed_errors().body_limit(16 << 20))
+///     .area(Area { guarded: true, ..Area::below("api") })
+///     .area(Area { guarded: true, media: Media::StrictJson, body_limit: 16 << 20, ..Area::below("agents") })
 ///     .on("GET   /health",           health)
 ///     .on("GET   /api/knowledge",    list)
 ///     .on("POST  /agents/:name/:id", prompt);
@@ -59,16 +59,23 @@ pub(crate) struct Row<S> {
 /// All paths below one first segment, whether or not they are in the table, and how they are guarded and limited.
 #[derive(Clone)]
 pub struct Area {
-    first_segment: &'static str,
-    pub(crate) guarded: bool,
-    pub(crate) media: Media,
-    pub(crate) envelope: Envelope,
-    pub(crate) body_limit: u64,
+    pub first_segment: &'static str,
+    /// Requests from elsewhere need the secret.
+    pub guarded: bool,
+    pub media: Media,
+    /// How errors are written.
+    pub envelope: Envelope,
+    /// Whether the errors of the listener have this envelope too, because the clients know no other form.
+    pub is_own_form: bool,
+    /// Maximum size of a body, in bytes.
+    pub body_limit: u64,
     /// The rate limit of its paths. A row of the table can have its own instead.
-    pub(crate) limiter: Option<Arc<Limiter>>,
-    pub(crate) for_pages: Option<PageHeaders>,
-    pub(crate) is_own_form: bool,
-    pub(crate) takes_bearer: bool,
+    pub limiter: Option<Arc<Limiter>>,
+    /// Allows calls by web pages of other origins: `OPTIONS` needs no secret, and every response has these headers. All
+    /// other requests still need the secret.
+    pub for_pages: Option<PageHeaders>,
+    /// Takes the secret as `Authorization: Bearer` too, as clients of a public protocol send it.
+    pub takes_bearer: bool,
 }
 
 /// Names in lower case, with their values.
@@ -88,60 +95,6 @@ impl Area {
             is_own_form: false,
             takes_bearer: false,
         }
-    }
-
-    /// Takes the secret as `Authorization: Bearer` too, as clients of a public protocol send it.
-    pub fn bearer(mut self) -> Area {
-        self.takes_bearer = true;
-        self
-    }
-
-    /// Sets the envelope of all errors, those of the listener too, because the clients know no other form.
-    pub fn envelope_everywhere(mut self, envelope: Envelope) -> Area {
-        self.is_own_form = true;
-        self.envelope = envelope;
-        self
-    }
-
-    /// Allows calls by web pages of other origins: `OPTIONS` needs no secret, and every response has these headers. All
-    /// other requests still need the secret.
-    pub fn for_pages(mut self, headers: PageHeaders) -> Area {
-        self.for_pages = Some(headers);
-        self
-    }
-
-    /// Requests from elsewhere need the secret.
-    pub fn guarded(mut self) -> Area {
-        self.guarded = true;
-        self
-    }
-
-    /// A body needs `content-type: application/json`.
-    pub fn strict(mut self) -> Area {
-        self.media = Media::StrictJson;
-        self
-    }
-
-    pub fn media(mut self, media: Media) -> Area {
-        self.media = media;
-        self
-    }
-
-    /// Errors have the envelope [`typed`].
-    pub fn typed_errors(mut self) -> Area {
-        self.envelope = typed;
-        self
-    }
-
-    /// Sets the maximum size of a body, in bytes.
-    pub fn body_limit(mut self, bytes: u64) -> Area {
-        self.body_limit = bytes;
-        self
-    }
-
-    pub fn limited(mut self, limiter: &Arc<Limiter>) -> Area {
-        self.limiter = Some(limiter.clone());
-        self
     }
 }
 
@@ -205,12 +158,9 @@ impl<S> Routes<S> {
     }
 
     /// Fails if a pattern is malformed or occurs twice.
-    pub(crate) fn check(mut self) -> Result<Routes<S>, Error> {
+    pub(crate) fn check(&mut self) -> Result<(), Error> {
         self.root.note_allowed();
-        match self.defect.take() {
-            Some(defect) => Err(defect),
-            None => Ok(self),
-        }
+        self.defect.take().map_or(Ok(()), Err)
     }
 
     fn insert(&mut self, pattern: &str) -> Result<(), Error> {
@@ -410,8 +360,9 @@ mod tests {
     }
 
     fn table(patterns: &[&str]) -> Result<Routes<()>, Error> {
-        let empty = Routes::new().area(Area::below("api").guarded());
-        patterns.iter().fold(empty, |table, row| table.on(row, nothing)).check()
+        let empty = Routes::new().area(Area { guarded: true, ..Area::below("api") });
+        let mut table = patterns.iter().fold(empty, |table, row| table.on(row, nothing));
+        table.check().map(|()| table)
     }
 
     const ROWS: [&str; 8] = [

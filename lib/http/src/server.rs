@@ -7,34 +7,19 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ken_types::{Error, Rate};
+use ken_types::Error;
 use nix::sys::socket::{Backlog, listen};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, mpsc};
 use tokio::time::{sleep, timeout};
 
-use crate::access::{Access, is_loopback};
-use crate::connection::{Peer, Resources};
-use crate::failure::Envelope;
+use crate::access::is_loopback;
+use crate::connection::Peer;
 use crate::life;
-use crate::limits::Limits;
-use crate::listener::{Listener, RequestIds};
+use crate::listener::{Listener, Server};
 use crate::owner::Owners;
 use crate::places::Places;
-use crate::rate::Limiter;
-use crate::routes::Routes;
 use crate::shutdown::{Phase, Shutdown};
-
-/// A listener before it runs: its route table, shared state, authentication and limits.
-pub struct Server<S> {
-    routes: Routes<S>,
-    state: Arc<S>,
-    access: Access,
-    limits: Limits,
-    wrong_secrets: Limiter,
-    limit_loopback: bool,
-    envelope: Option<Envelope>,
-}
 
 /// The length of the kernel's queue of connections that have not been accepted yet.
 const BACKLOG: i32 = 1_024;
@@ -44,47 +29,6 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 const REFUSALS: usize = 64;
 
 impl<S: Send + Sync + 'static> Server<S> {
-    /// A listener with the limits of the contract that admits local requests only.
-    pub fn new(routes: Routes<S>, state: Arc<S>) -> Server<S> {
-        Server {
-            routes,
-            state,
-            access: Access::new(None),
-            limits: Limits::default(),
-            wrong_secrets: Limiter::new(Rate::per_minute(20)),
-            limit_loopback: false,
-            envelope: None,
-        }
-    }
-
-    /// Sets the envelope of all errors: those of all areas, of unknown paths and of the listener itself.
-    pub fn envelope(mut self, envelope: Envelope) -> Server<S> {
-        self.envelope = Some(envelope);
-        self
-    }
-
-    pub fn access(mut self, access: Access) -> Server<S> {
-        self.access = access;
-        self
-    }
-
-    pub fn limits(mut self, limits: Limits) -> Server<S> {
-        self.limits = limits;
-        self
-    }
-
-    /// Whether local callers are rate limited like others.
-    pub fn limit_loopback(mut self, yes: bool) -> Server<S> {
-        self.limit_loopback = yes;
-        self
-    }
-
-    /// Limits wrong secrets per address; 20 a minute by default.
-    pub fn wrong_secrets(mut self, limiter: Limiter) -> Server<S> {
-        self.wrong_secrets = limiter;
-        self
-    }
-
     /// Serves until `stop` is ready, then drains: no connection is accepted, requests on open connections get 503, and
     /// waiting functions are told through [`crate::Request::shutdown`]. Returns when the last connection has ended; connections
     /// that are still open after the drain time are closed. Must run inside a tokio runtime with I/O and time.
@@ -99,7 +43,7 @@ impl<S: Send + Sync + 'static> Server<S> {
         let socket = TcpListener::from_std(socket).map_err(unusable)?;
         let (phase, shutdown) = Shutdown::channel();
         let (is_open, mut all_closed) = mpsc::channel(1);
-        let listener = Arc::new(self.open(shutdown)?);
+        let listener = Arc::new(Listener::of(self, shutdown)?);
         tokio::select! {
             () = stop => {}
             () = accept_all(&socket, owners.as_ref(), &listener, &is_open) => {}
@@ -111,19 +55,6 @@ impl<S: Send + Sync + 'static> Server<S> {
         // Connections that are still open see the phase and end when their tasks run.
         let _ = timeout(Duration::from_millis(100), all_closed.recv()).await;
         Ok(())
-    }
-
-    fn open(self, shutdown: Shutdown) -> Result<Listener<S>, Error> {
-        Ok(Listener {
-            routes: self.routes.check()?,
-            state: self.state,
-            access: self.access,
-            resources: Arc::new(Resources::new(self.limits, shutdown)),
-            wrong_secrets: self.wrong_secrets,
-            limit_loopback: self.limit_loopback,
-            envelope: self.envelope,
-            ids: RequestIds::new()?,
-        })
     }
 }
 

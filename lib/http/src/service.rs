@@ -42,7 +42,7 @@ impl<S: Send + Sync + 'static> hyper::service::Service<http::Request<Incoming>> 
     fn call(&self, request: http::Request<Incoming>) -> PendingResponse<S> {
         let (head, body) = request.into_parts();
         let mut answer = PendingResponse {
-            page: self.listener.access.configured_origin(&head.headers).cloned(),
+            page: self.listener.server.access.configured_origin(&head.headers).cloned(),
             id: self.listener.request_id(&head.headers),
             listener: self.listener.clone(),
             connection: self.connection.clone(),
@@ -86,7 +86,7 @@ impl<S: Send + Sync + 'static> Service<S> {
         if self.connection.resources.shutdown.is_requested() {
             return Err(Failure::from(draining()).closing().common());
         }
-        let routes = &self.listener.routes;
+        let routes = &self.listener.server.routes;
         let area = routes.area_of(head.uri.path());
         answer.envelope = area.envelope;
         answer.is_own_form = area.is_own_form;
@@ -116,14 +116,14 @@ impl<S: Send + Sync + 'static> Service<S> {
             body_limit: area.body_limit,
             connection: self.connection.clone(),
         };
-        Ok((row.function)(self.listener.state.clone(), request))
+        Ok((row.function)(self.listener.server.state.clone(), request))
     }
 }
 
 impl<S> PendingResponse<S> {
     /// Identifies the caller.
     fn admit(&self, area: &Area, head: &http::request::Parts) -> Result<Caller, Failure> {
-        let (access, peer) = (&self.listener.access, self.connection.peer);
+        let (access, peer) = (&self.listener.server.access, self.connection.peer);
         let Some(foreign) = access.foreign(peer, &head.uri, &head.headers) else {
             return Ok(Caller::Local { uid: peer.owner });
         };
@@ -140,7 +140,7 @@ impl<S> PendingResponse<S> {
 
     /// Counts a wrong secret against the caller that has sent it; nothing else is counted.
     fn unauthenticated(&self, foreign: Foreign) -> Failure {
-        let quota = self.listener.wrong_secrets.take(Key::of(self.connection.peer.address));
+        let quota = self.listener.server.wrong_secrets.take(Key::of(self.connection.peer.address));
         let failure = match quota.retry_after_ms {
             None => Failure::from(Error::new(Code::Unauthenticated, "the secret is wrong or missing")),
             Some(wait) => Error::busy("too many wrong secrets from this address", wait).into(),
@@ -150,7 +150,7 @@ impl<S> PendingResponse<S> {
 
     fn count(&mut self, caller: Caller, limiter: &Limiter) -> Result<(), Failure> {
         let key = match caller {
-            Caller::Local { .. } if !self.listener.limit_loopback => return Ok(()),
+            Caller::Local { .. } if !self.listener.server.limit_loopback => return Ok(()),
             Caller::Operator => Key::Secret,
             Caller::Local { .. } | Caller::Anyone => Key::of(self.connection.peer.address),
         };
@@ -199,7 +199,7 @@ impl<S> PendingResponse<S> {
             tracing::error!(request = id, error = %failure.error(), "a request failed");
         }
         let status = failure.status_code();
-        let (failure, envelope) = match self.listener.envelope {
+        let (failure, envelope) = match self.listener.server.envelope {
             Some(envelope) => (failure.of_area(), envelope),
             None if self.is_own_form => (failure.of_area(), self.envelope),
             None => (failure, self.envelope),

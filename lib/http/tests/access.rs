@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use common::{Running, start, start_with};
-use ken_http::{Access, Clock, Limiter, Rate, Trust};
+use ken_http::{Access, Clock, Limiter, Rate, Server, Trust};
 
 const LOCAL: &str = "Host: localhost\r\n";
 const FOREIGN: &str = "Host: ken.example\r\n";
@@ -29,7 +29,8 @@ fn local_callers_need_no_secret_and_a_wrong_one_does_not_hurt() {
 
 #[test]
 fn each_sign_of_a_remote_sender_requires_the_secret() {
-    let running = start_with(|_| {}, |server| server.wrong_secrets(Limiter::new(Rate::per_minute(1_000))));
+    let running =
+        start_with(|_| {}, |server| Server { wrong_secrets: Limiter::new(Rate::per_minute(1_000)), ..server });
     for signs in [
         FOREIGN,
         "Host: localhost\r\nX-Forwarded-For: 127.0.0.1\r\n",
@@ -59,7 +60,7 @@ fn each_sign_of_a_remote_sender_requires_the_secret() {
 
 #[test]
 fn without_a_configured_secret_callers_from_elsewhere_are_refused() {
-    let running = start_with(|_| {}, |server| server.access(Access::new(Some(" "))));
+    let running = start_with(|_| {}, |server| Server { access: Access::new(Some(" ")), ..server });
     for secret in ["", "X-Api-Secret: \r\n", "X-Api-Secret: s3cret\r\n"] {
         get(&running, "/api/who", &format!("{FOREIGN}{secret}")).error(403, "forbidden");
         get(&running, "/api/who", &format!("{LOCAL}Origin: null\r\n{secret}")).error(403, "forbidden");
@@ -70,7 +71,8 @@ fn without_a_configured_secret_callers_from_elsewhere_are_refused() {
 
 #[test]
 fn where_loopback_is_not_trusted_every_caller_needs_the_secret() {
-    let untrusted = |access: Access| start_with(|_| {}, |server| server.access(access.trust(Trust::Nobody)));
+    let untrusted =
+        |access: Access| start_with(|_| {}, |server| Server { access: access.trust(Trust::Nobody), ..server });
     let running = untrusted(Access::new(Some("s3cret")));
     for headers in [LOCAL, FOREIGN] {
         get(&running, "/api/who", headers).error(401, "unauthenticated");
@@ -83,7 +85,7 @@ fn where_loopback_is_not_trusted_every_caller_needs_the_secret() {
 
 #[test]
 fn wrong_secrets_count_against_their_own_address() {
-    let running = start_with(|_| {}, |server| server.wrong_secrets(Limiter::new(Rate::per_minute(1))));
+    let running = start_with(|_| {}, |server| Server { wrong_secrets: Limiter::new(Rate::per_minute(1)), ..server });
     let ask = |from: &str| {
         let mut client = running.connect_from(from);
         client.send(format!("GET /api/who HTTP/1.1\r\n{FOREIGN}X-Api-Secret: wrong\r\n\r\n"));
@@ -115,7 +117,7 @@ fn clock() -> (Clock, Arc<Mutex<Duration>>) {
 fn wrong_secrets_are_limited_and_right_ones_are_not() {
     let (clock, hand) = clock();
     let limiter = Limiter::with_clock(Rate::per_minute(20), clock);
-    let running = start_with(|_| {}, |server| server.wrong_secrets(limiter));
+    let running = start_with(|_| {}, |server| Server { wrong_secrets: limiter, ..server });
     let ask = |secret: &str| get(&running, "/api/who", &format!("{FOREIGN}X-Api-Secret: {secret}\r\n"));
     for _ in 0..20 {
         ask("wrong").error(401, "unauthenticated");
@@ -152,7 +154,7 @@ fn a_limited_route_reports_its_limit() {
 
 #[test]
 fn local_callers_are_limited_if_configured() {
-    let running = start_with(|_| {}, |server| server.limit_loopback(true));
+    let running = start_with(|_| {}, |server| Server { limit_loopback: true, ..server });
     for _ in 0..3 {
         assert_eq!(get(&running, "/api/few", LOCAL).status, 200);
     }

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use ken_http::{
     Access, Area, Caller, Failure, Files, Frames, Limiter, Limits, Media, Outlet, Rate, Request, Response, Routes,
-    Server,
+    Server, typed,
 };
 use ken_types::Error;
 use serde_json::{Value, json};
@@ -156,10 +156,11 @@ async fn agent(_: Arc<App>, mut request: Request) -> Result<Response, Failure> {
 
 fn table() -> Routes<App> {
     let few = Arc::new(Limiter::new(Rate::per_minute(3)));
+    let guarded = |first| Area { guarded: true, ..Area::below(first) };
     Routes::new()
-        .area(Area::below("api").guarded())
-        .area(Area::below("agents").guarded().strict().typed_errors().body_limit(16 << 20))
-        .area(Area::below("streams").guarded().typed_errors().media(Media::Any))
+        .area(guarded("api"))
+        .area(Area { media: Media::StrictJson, envelope: typed, body_limit: 16 << 20, ..guarded("agents") })
+        .area(Area { media: Media::Any, envelope: typed, ..guarded("streams") })
         .on("GET     /health", health)
         .on("GET     /nothing", nothing)
         .on("POST    /api/echo", echo)
@@ -223,7 +224,7 @@ fn start_table(
     let app = Arc::new(App::default());
     let mut limits = Limits { drain: Duration::from_secs(5), linger: Duration::from_secs(1), ..Limits::default() };
     set(&mut limits);
-    let server = build(Server::new(routes, app.clone()).access(Access::new(Some("s3cret"))).limits(limits));
+    let server = build(Server { access: Access::new(Some("s3cret")), limits, ..Server::new(routes, app.clone()) });
     let (stop, stopped) = oneshot::channel::<()>();
     let thread = std::thread::spawn(move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
