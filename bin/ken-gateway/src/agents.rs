@@ -23,16 +23,15 @@ use crate::stream::subject::Subject;
 use crate::turn::{Waited, check_model, check_named_model, failure, stream_url, wait};
 
 /// The request body. Unknown fields are ignored.
+#[serde_with::apply(Option => #[serde(default, deserialize_with = "given")])]
 #[derive(Debug, Deserialize)]
 struct Prompt {
-    #[serde(default, deserialize_with = "given")]
     message: Option<String>,
     #[serde(default)]
     images: Vec<Value>,
     #[serde(default)]
     policy: Policy,
     /// The only model that can answer, as `provider/model`; `None` for the configured ones.
-    #[serde(default, deserialize_with = "given")]
     model: Option<String>,
 }
 

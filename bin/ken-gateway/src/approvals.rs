@@ -104,18 +104,15 @@ pub(crate) async fn diff(gateway: Arc<Gateway>, request: Request) -> Result<Resp
     Ok(gateway.store.blob::<ApprovalsDiff>(piece).await?)
 }
 
+#[serde_with::apply(Option => #[serde(default, deserialize_with = "given")])]
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct Decided {
-    #[serde(default, deserialize_with = "given")]
     decided_by: Option<String>,
-    #[serde(default, deserialize_with = "given")]
     approved: Option<bool>,
-    #[serde(default, deserialize_with = "given")]
     reason: Option<String>,
     #[serde(default)]
     scope: GrantScope,
-    #[serde(default, deserialize_with = "given")]
     digest: Option<String>,
 }
 

@@ -22,42 +22,32 @@ use crate::part::{CALL_TIMEOUT, change_failed, failed_change};
 use crate::turn::{Waited, check_model, check_named_model, stream_url, wait};
 
 /// The request body. Unknown fields are ignored, because clients pass on the fields of their platforms.
+#[serde_with::apply(Option => #[serde(default, deserialize_with = "given")])]
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Message {
     #[serde(default)]
     connector: Value,
-    #[serde(default, deserialize_with = "given")]
     text: Option<String>,
-    #[serde(default, deserialize_with = "given")]
     actor_id: Option<String>,
-    #[serde(default, deserialize_with = "given")]
     conversation_id: Option<String>,
-    #[serde(default, deserialize_with = "given")]
     thread_id: Option<String>,
-    #[serde(default, deserialize_with = "given")]
     session: Option<String>,
     #[serde(default)]
     policy: Policy,
-    #[serde(default, deserialize_with = "given")]
     actor_display_name: Option<String>,
-    #[serde(default, deserialize_with = "given")]
     client_id: Option<String>,
-    #[serde(default, deserialize_with = "given")]
     project_id: Option<String>,
-    #[serde(default, deserialize_with = "given")]
     workflow: Option<String>,
-    #[serde(default, deserialize_with = "given")]
     task: Option<String>,
     /// The only model that can answer, as `provider/model`.
-    #[serde(default, deserialize_with = "given")]
     model: Option<String>,
     /// Whether the text contains files that others may have written.
     #[serde(default)]
     attached: bool,
     /// The MCP server that has written a part of the text.
-    #[serde(default, deserialize_with = "given")]
     mcp_server: Option<String>,
+    #[serde_with(skip_apply)]
     raw: Option<Value>,
 }
 

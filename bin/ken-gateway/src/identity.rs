@@ -9,16 +9,13 @@ use serde::Deserialize;
 use crate::body::{check_identity, given, pointer, required};
 
 /// The four fields, not yet checked.
+#[serde_with::apply(Option => #[serde(default, deserialize_with = "given")])]
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(crate) struct Identity {
-    #[serde(default, deserialize_with = "given")]
     pub(crate) connector: Option<String>,
-    #[serde(default, deserialize_with = "given")]
     pub(crate) actor_id: Option<String>,
-    #[serde(default, deserialize_with = "given")]
     pub(crate) conversation_id: Option<String>,
-    #[serde(default, deserialize_with = "given")]
     pub(crate) thread_id: Option<String>,
 }
 

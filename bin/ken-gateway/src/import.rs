@@ -16,13 +16,12 @@ use crate::app::Gateway;
 use crate::body::{self, check_size, given, required};
 use crate::idempotency::{ReplayableResponse, once};
 
+#[serde_with::apply(Option => #[serde(default, deserialize_with = "given")])]
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct File {
     /// Its name. A file of the same name is replaced.
-    #[serde(default, deserialize_with = "given")]
     path: Option<String>,
-    #[serde(default, deserialize_with = "given")]
     content: Option<String>,
 }
 

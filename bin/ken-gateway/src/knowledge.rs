@@ -24,18 +24,15 @@ use crate::page;
 /// The origins that an entry can have.
 const SOURCES: [&str; 5] = ["api", "agent", "import", "share", "workspace"];
 
+#[serde_with::apply(Option => #[serde(default, deserialize_with = "given")])]
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct Entry {
-    #[serde(default, deserialize_with = "given")]
     title: Option<String>,
-    #[serde(default, deserialize_with = "given")]
     content: Option<String>,
     #[serde(default)]
     tags: Vec<String>,
-    #[serde(default, deserialize_with = "given")]
     actor_id: Option<String>,
-    #[serde(default, deserialize_with = "given")]
     conversation_id: Option<String>,
 }
 

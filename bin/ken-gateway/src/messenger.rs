@@ -160,12 +160,11 @@ pub(crate) async fn deny(gateway: Arc<Gateway>, mut request: Request) -> Result<
     once(&gateway, &request, &bytes, plain, work).await
 }
 
+#[serde_with::apply(Option => #[serde(default, deserialize_with = "given")])]
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct User {
-    #[serde(default, deserialize_with = "given")]
     user_id: Option<String>,
-    #[serde(default, deserialize_with = "given")]
     chat_id: Option<String>,
 }
 
@@ -243,12 +242,11 @@ pub(crate) async fn remove(gateway: Arc<Gateway>, mut request: Request) -> Resul
     once(&gateway, &request, &bytes, plain, work).await
 }
 
+#[serde_with::apply(Option => #[serde(default, deserialize_with = "given")])]
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct Policy {
-    #[serde(default, deserialize_with = "given")]
     dm_policy: Option<String>,
-    #[serde(default, deserialize_with = "given")]
     policy: Option<String>,
 }
 

@@ -25,23 +25,17 @@ use crate::turn::check_named_model;
 
 /// The body of a request for a new session. The identity is not flattened into it, because serde would then accept unknown
 /// fields.
+#[serde_with::apply(Option => #[serde(default, deserialize_with = "given")])]
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct NewSession {
-    #[serde(default, deserialize_with = "given")]
     workspace: Option<String>,
-    #[serde(default, deserialize_with = "given")]
     memory: Option<Memory>,
     /// `provider/model`, one of the configured ones.
-    #[serde(default, deserialize_with = "given")]
     model: Option<String>,
-    #[serde(default, deserialize_with = "given")]
     connector: Option<String>,
-    #[serde(default, deserialize_with = "given")]
     actor_id: Option<String>,
-    #[serde(default, deserialize_with = "given")]
     conversation_id: Option<String>,
-    #[serde(default, deserialize_with = "given")]
     thread_id: Option<String>,
 }
 
@@ -134,18 +128,14 @@ pub(crate) async fn transcript(gateway: Arc<Gateway>, request: Request) -> Resul
 
 /// The body of a cancel request: the identity and an optional submission. The identity is not flattened into it,
 /// because serde would then accept unknown fields.
+#[serde_with::apply(Option => #[serde(default, deserialize_with = "given")])]
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct Cancel {
-    #[serde(default, deserialize_with = "given")]
     submission_id: Option<SubmissionId>,
-    #[serde(default, deserialize_with = "given")]
     connector: Option<String>,
-    #[serde(default, deserialize_with = "given")]
     actor_id: Option<String>,
-    #[serde(default, deserialize_with = "given")]
     conversation_id: Option<String>,
-    #[serde(default, deserialize_with = "given")]
     thread_id: Option<String>,
 }
 
@@ -185,15 +175,13 @@ pub(crate) async fn delete(gateway: Arc<Gateway>, request: Request) -> Result<Re
 const DEFAULT_MODEL: &str = "default";
 
 /// The body of a change of a session.
+#[serde_with::apply(Option => #[serde(default, deserialize_with = "given")])]
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct Changes {
-    #[serde(default, deserialize_with = "given")]
     display_name: Option<String>,
-    #[serde(default, deserialize_with = "given")]
     memory: Option<Memory>,
     /// `default` stands for the configured models.
-    #[serde(default, deserialize_with = "given")]
     model: Option<String>,
 }
 
