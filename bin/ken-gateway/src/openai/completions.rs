@@ -9,28 +9,10 @@ use super::input::{Said, message};
 use super::params::{Known, Refused, is_empty, is_off, is_one, is_text, never, switch};
 
 pub(super) const KNOWN: Known = Known {
-    used: &["model", "messages", "stream", "stream_options", "user", "response_format", "tools", "tool_choice"],
-    ignored: &[
-        "temperature",
-        "top_p",
-        "max_tokens",
-        "max_completion_tokens",
-        "presence_penalty",
-        "frequency_penalty",
-        "logit_bias",
-        "stop",
-        "store",
-        "metadata",
-        "service_tier",
-        "prediction",
-        "reasoning_effort",
-        "verbosity",
-        "prompt_cache_key",
-        "prompt_cache_retention",
-        "safety_identifier",
-        "web_search_options",
-        "parallel_tool_calls",
-    ],
+    used: "model messages stream stream_options user response_format tools tool_choice",
+    ignored: "temperature top_p max_tokens max_completion_tokens presence_penalty frequency_penalty logit_bias \
+        stop store metadata service_tier prediction reasoning_effort verbosity prompt_cache_key \
+        prompt_cache_retention safety_identifier web_search_options parallel_tool_calls",
     refused: REFUSED,
 };
 

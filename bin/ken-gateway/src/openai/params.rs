@@ -6,11 +6,11 @@ use serde_json::{Map, Value};
 
 use super::error::unsupported;
 
-/// The parameters of one kind of request.
+/// The parameters of one kind of request, as lists of names with blanks between them.
 pub(super) struct Known {
-    pub(super) used: &'static [&'static str],
+    pub(super) used: &'static str,
     /// They have no effect, and the response names them.
-    pub(super) ignored: &'static [&'static str],
+    pub(super) ignored: &'static str,
     /// They are refused, unless they have the value that changes nothing.
     pub(super) refused: &'static [Refused],
 }
@@ -46,7 +46,7 @@ pub(super) fn sort(fields: &mut Map<String, Value>, known: &Known) -> Result<Vec
     fields.retain(|_, value| !value.is_null());
     let mut ignored = Vec::new();
     for (name, value) in fields.iter() {
-        let is_in = |names: &[&str]| names.contains(&name.as_str());
+        let is_in = |names: &str| names.split(' ').any(|known| known == name);
         if let Some((_, is_nothing, why)) = known.refused.iter().find(|(refused, ..)| refused == name) {
             if !is_nothing(value) {
                 return Err(unsupported(at(name), format!("{name}: {why}")));

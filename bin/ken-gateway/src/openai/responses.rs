@@ -23,35 +23,9 @@ use crate::idempotency::replayed;
 use crate::turn::check_model;
 
 const KNOWN: Known = Known {
-    used: &[
-        "model",
-        "input",
-        "instructions",
-        "previous_response_id",
-        "stream",
-        "background",
-        "user",
-        "text",
-        "tools",
-        "tool_choice",
-    ],
-    ignored: &[
-        "temperature",
-        "top_p",
-        "max_output_tokens",
-        "reasoning",
-        "parallel_tool_calls",
-        "store",
-        "metadata",
-        "truncation",
-        "include",
-        "service_tier",
-        "max_tool_calls",
-        "prompt_cache_key",
-        "prompt_cache_retention",
-        "safety_identifier",
-        "stream_options",
-    ],
+    used: "model input instructions previous_response_id stream background user text tools tool_choice",
+    ignored: "temperature top_p max_output_tokens reasoning parallel_tool_calls store metadata truncation include \
+        service_tier max_tool_calls prompt_cache_key prompt_cache_retention safety_identifier stream_options",
     refused: REFUSED,
 };
 
