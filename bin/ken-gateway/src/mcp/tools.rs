@@ -53,63 +53,55 @@ async fn workflows(gateway: &Gateway) -> String {
 
 fn own(workflows: &str) -> [Value; 4] {
     let text = |description: &str| json!({"type": "string", "minLength": 1, "description": description});
+    let tool = |name: &str, description: &str, properties: Value, required: &str, annotations: &Value| {
+        let schema =
+            json!({"type": "object", "properties": properties, "required": [required], "additionalProperties": false});
+        json!({"name": name, "description": description, "inputSchema": schema, "annotations": annotations})
+    };
+    let acts = json!({"readOnlyHint": false, "destructiveHint": false, "openWorldHint": true});
     [
-        json!({
-            "name": "knowledge_search",
-            "description": "Search what ken knows: the entries that its people, its agents and imports have stored. \
-                            Returns the best matches with their ids.",
-            "inputSchema": {
-                "type": "object",
-                "properties": {
-                    "query": text("Words to search for"),
-                    "limit": {"type": "integer", "minimum": 1, "maximum": MAX_FOUND, "default": 5},
-                },
-                "required": ["query"],
-                "additionalProperties": false,
-            },
-            "annotations": {"readOnlyHint": true, "idempotentHint": true, "openWorldHint": false},
-        }),
-        json!({
-            "name": "ask_ken",
-            "description": "Ask ken, the agent of this machine. It answers from its knowledge and with its own tools; what needs an \
-                            approval waits for a person at ken. If the answer is not there within a minute, the result \
-                            has an id for get_result.",
-            "inputSchema": {
-                "type": "object",
-                "properties": {
-                    "question": text("The question or the task"),
-                    "session": text("The session of an earlier answer, to go on with that conversation"),
-                },
-                "required": ["question"],
-                "additionalProperties": false,
-            },
-            "annotations": {"readOnlyHint": false, "destructiveHint": false, "openWorldHint": true},
-        }),
-        json!({
-            "name": "run_workflow",
-            "description": format!("Run a workflow of ken. If it has not ended within a minute, the result has an id for get_result.{workflows}"),
-            "inputSchema": {
-                "type": "object",
-                "properties": {
-                    "workflow": text("The name of the workflow"),
-                    "input": {"type": "object", "description": "The input, as the workflow describes it"},
-                },
-                "required": ["workflow"],
-                "additionalProperties": false,
-            },
-            "annotations": {"readOnlyHint": false, "destructiveHint": false, "openWorldHint": true},
-        }),
-        json!({
-            "name": "get_result",
-            "description": "Get the result of an earlier ask_ken or run_workflow. Waits for it for up to a minute.",
-            "inputSchema": {
-                "type": "object",
-                "properties": {"id": text("The id that ask_ken or run_workflow has returned")},
-                "required": ["id"],
-                "additionalProperties": false,
-            },
-            "annotations": {"readOnlyHint": true, "openWorldHint": false},
-        }),
+        tool(
+            "knowledge_search",
+            "Search what ken knows: the entries that its people, its agents and imports have stored. \
+             Returns the best matches with their ids.",
+            json!({
+                "query": text("Words to search for"),
+                "limit": {"type": "integer", "minimum": 1, "maximum": MAX_FOUND, "default": 5},
+            }),
+            "query",
+            &json!({"readOnlyHint": true, "idempotentHint": true, "openWorldHint": false}),
+        ),
+        tool(
+            "ask_ken",
+            "Ask ken, the agent of this machine. It answers from its knowledge and with its own tools; what needs an \
+             approval waits for a person at ken. If the answer is not there within a minute, the result \
+             has an id for get_result.",
+            json!({
+                "question": text("The question or the task"),
+                "session": text("The session of an earlier answer, to go on with that conversation"),
+            }),
+            "question",
+            &acts,
+        ),
+        tool(
+            "run_workflow",
+            &format!(
+                "Run a workflow of ken. If it has not ended within a minute, the result has an id for get_result.{workflows}"
+            ),
+            json!({
+                "workflow": text("The name of the workflow"),
+                "input": {"type": "object", "description": "The input, as the workflow describes it"},
+            }),
+            "workflow",
+            &acts,
+        ),
+        tool(
+            "get_result",
+            "Get the result of an earlier ask_ken or run_workflow. Waits for it for up to a minute.",
+            json!({"id": text("The id that ask_ken or run_workflow has returned")}),
+            "id",
+            &json!({"readOnlyHint": true, "openWorldHint": false}),
+        ),
     ]
 }
 
