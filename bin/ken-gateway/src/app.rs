@@ -19,7 +19,6 @@ use crate::probe::WriteProbe;
 use crate::stream::follow::FollowedStreams;
 
 /// Connections to the other parts, and the configuration.
-#[derive(Debug)]
 pub(crate) struct Gateway {
     pub(crate) store: Part,
     pub(crate) write_probe: WriteProbe,

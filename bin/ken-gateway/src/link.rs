@@ -21,12 +21,6 @@ const KEY_FILE: &str = "gateway/console.key";
 /// The key of all codes and tokens.
 pub(crate) struct LinkKey([u8; KEY_BYTES]);
 
-impl std::fmt::Debug for LinkKey {
-    fn fmt(&self, to: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        to.write_str("LinkKey")
-    }
-}
-
 impl LinkKey {
     /// Derives the key from the secret, so that a new secret ends all tokens. Without a secret it is in a file below the
     /// state directory, which is made if it is missing.

@@ -25,9 +25,9 @@ const AUDIT_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// GET /api/system
 pub(crate) async fn state(gateway: Arc<Gateway>, _: Request) -> Result<Response, Failure> {
-    let nothing = Nothing {};
+    let (nothing, with_usage) = (Nothing {}, StatusArgs { usage: true, ..StatusArgs::default() });
     let (status, models, health, budget) = tokio::join!(
-        parts(&gateway),
+        gateway.kend.call_within::<PartsStatus>(&with_usage, CALL_TIMEOUT),
         gateway.models.get(CALL_TIMEOUT),
         gateway.model.call_within::<ModelHealth>(&nothing, CALL_TIMEOUT),
         budget(&gateway),
@@ -48,17 +48,6 @@ pub(crate) async fn state(gateway: Arc<Gateway>, _: Request) -> Result<Response,
         "budget": budget,
     });
     Response::json(200, &body)
-}
-
-/// A kend of an older release, which runs until the upgrade is complete, does not know of `usage`.
-async fn parts(gateway: &Gateway) -> Result<SystemStatus, Error> {
-    let args = StatusArgs { usage: true, ..StatusArgs::default() };
-    match gateway.kend.call_within::<PartsStatus>(&args, CALL_TIMEOUT).await {
-        Err(error) if error.code == Code::Invalid => {
-            gateway.kend.call_within::<PartsStatus>(&StatusArgs::default(), CALL_TIMEOUT).await
-        }
-        status => status,
-    }
 }
 
 fn part(part: &PartStatus) -> Value {
