@@ -147,7 +147,7 @@ fn spans(lines: Vec<Vec<Coloured>>) -> Lines {
 }
 
 fn span((colour, is_bold, is_italic, text): Coloured) -> Span<'static> {
-    let mut style = colour.map_or(Style::new(), |number| Style::new().fg(named(number)));
+    let mut style = colour.map_or(Style::new(), |number| Style::new().fg(Color::Indexed(number)));
     if is_bold {
         style = style.add_modifier(Modifier::BOLD);
     }
@@ -246,20 +246,6 @@ impl Languages {
             coloured.push(of_line.filter(|(.., text)| !text.is_empty()).collect());
         }
         Some(coloured)
-    }
-}
-
-fn named(number: u8) -> Color {
-    match number {
-        0 => Color::Black,
-        1 => Color::Red,
-        2 => Color::Green,
-        3 => Color::Yellow,
-        4 => Color::Blue,
-        5 => Color::Magenta,
-        6 => Color::Cyan,
-        7 => Color::Gray,
-        _ => Color::Indexed(number),
     }
 }
 

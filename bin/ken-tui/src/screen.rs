@@ -211,6 +211,8 @@ fn colour(out: &mut String, colour: Option<Color>, base: u8) {
             _ = write!(out, ";{};2;{r};{g};{b}", base + 8);
             return;
         }
+        // The first eight colours of the palette have numbers of their own.
+        Some(Color::Indexed(number @ 0..=7)) => number,
         Some(Color::Indexed(number)) => {
             _ = write!(out, ";{};5;{number}", base + 8);
             return;
