@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
-use ken_client::chat::{Prompt, Session, local};
+use ken_client::chat::{Session, local};
 use ken_client::{Gateway, Method};
 use ken_types::ops::model::Down;
 use ken_types::uri::encode_segment;
@@ -17,7 +17,7 @@ use ken_types::{Code, Error};
 use serde_json::Value;
 
 use crate::find::Finder;
-use crate::message::{Message, Preflight, Readiness, Selector};
+use crate::message::{Effect, Message, Preflight, Readiness, Selector};
 
 /// The number of exchanges per page, enough for one or two screens.
 pub(crate) const PAGE: u32 = 50;
@@ -117,10 +117,6 @@ impl Net {
         self.gateway.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn failed(&self, what: &'static str, error: Error) {
-        self.port.send(Message::Failed { what, error });
-    }
-
     /// Follows a session's stream until another one is attached.
     pub(crate) fn attach(&self, epoch: u64, session: &str, offset: String) {
         self.epoch.store(epoch, Ordering::Relaxed);
@@ -153,64 +149,37 @@ impl Net {
         }
     }
 
-    pub(crate) fn page(&self, epoch: u64, session: String, before: Option<String>) {
+    /// Does what one call of the gateway does. What needs no gateway, or follows it, is not done here.
+    pub(crate) fn perform(&self, effect: Effect) {
         self.spawn(move |net, mut gateway| {
-            let older = before.is_some();
-            let page = gateway.transcript(&local(), &session, PAGE, before.as_deref());
-            net.port.send(Message::Page { epoch, older, page });
-        });
-    }
-
-    pub(crate) fn post(&self, id: u64, prompt: Prompt) {
-        self.spawn(move |net, gateway| {
-            let answer = gateway.retry_for(RETRY_TIME).chat(&prompt).map(|accepted| accepted.body);
-            net.port.send(Message::Sent { id, answer });
-        });
-    }
-
-    pub(crate) fn cancel(&self, session: String) {
-        self.spawn(move |net, mut gateway| {
-            if let Err(error) = gateway.cancel(&local(), &session, None) {
-                net.failed("cancel", error);
-            }
-        });
-    }
-
-    pub(crate) fn sessions(&self, after: Option<String>) {
-        self.spawn(move |net, mut gateway| {
-            let page = gateway.session_page(SESSIONS, after.as_deref());
-            net.port.send(Message::Sessions(page));
-        });
-    }
-
-    pub(crate) fn approvals(&self) {
-        self.spawn(move |net, gateway| {
-            // A gateway without the approvals route has no approvals.
-            if let Ok(records) = gateway.retry_for(PAUSE).pending_approvals() {
-                net.port.send(Message::Approvals(records));
-            }
-        });
-    }
-
-    pub(crate) fn approval(&self, request: String) {
-        self.spawn(move |net, mut gateway| match gateway.whole_request(&request) {
-            Ok(request) => _ = net.port.send(Message::Approval(Box::new(request))),
-            Err(error) => net.failed("approval", error),
-        });
-    }
-
-    pub(crate) fn decide(&self, request: String, decision: ken_client::approvals::Decision) {
-        self.spawn(move |net, mut gateway| {
-            let answer = gateway.decide(&request, &decision);
-            net.port.send(Message::Decided { request, answer });
-        });
-    }
-
-    pub(crate) fn parts(&self) {
-        self.spawn(|net, gateway| {
-            if let Ok(readiness) = readiness(&gateway) {
-                net.port.send(Message::Readiness(readiness));
-            }
+            let failed = |what, error| Message::Failed { what, error };
+            let message = match effect {
+                Effect::Page { epoch, session, before } => {
+                    let page = gateway.transcript(&local(), &session, PAGE, before.as_deref());
+                    Some(Message::Page { epoch, older: before.is_some(), page })
+                }
+                Effect::Send { id, prompt } => {
+                    let answer = gateway.retry_for(RETRY_TIME).chat(&prompt).map(|accepted| accepted.body);
+                    Some(Message::Sent { id, answer })
+                }
+                Effect::Cancel { session } => {
+                    gateway.cancel(&local(), &session, None).err().map(|error| failed("cancel", error))
+                }
+                Effect::Sessions { after } => Some(Message::Sessions(gateway.session_page(SESSIONS, after.as_deref()))),
+                // A gateway without the approvals route has no approvals.
+                Effect::Approvals => gateway.retry_for(PAUSE).pending_approvals().ok().map(Message::Approvals),
+                Effect::Approval { request } => Some(match gateway.whole_request(&request) {
+                    Ok(request) => Message::Approval(Box::new(request)),
+                    Err(error) => failed("approval", error),
+                }),
+                Effect::Decide { request, decision } => {
+                    let answer = gateway.decide(&request, &decision);
+                    Some(Message::Decided { request, answer })
+                }
+                Effect::Parts => readiness(&gateway).ok().map(Message::Readiness),
+                _ => None,
+            };
+            message.into_iter().for_each(|message| _ = net.port.send(message));
         });
     }
 }

@@ -201,14 +201,14 @@ impl App {
         match effect {
             Effect::Open(selector) => self.net.open(selector),
             Effect::Attach { epoch, session, offset } => self.net.attach(epoch, &session, offset),
-            Effect::Page { epoch, session, before } => self.net.page(epoch, session, before),
-            Effect::Send { id, prompt } => self.net.post(id, *prompt),
-            Effect::Cancel { session } => self.net.cancel(session),
-            Effect::Sessions { after } => self.net.sessions(after),
-            Effect::Approvals => self.net.approvals(),
-            Effect::Approval { request } => self.net.approval(request),
-            Effect::Decide { request, decision } => self.net.decide(request, decision),
-            Effect::Parts => self.net.parts(),
+            Effect::Page { .. }
+            | Effect::Send { .. }
+            | Effect::Cancel { .. }
+            | Effect::Sessions { .. }
+            | Effect::Approvals
+            | Effect::Approval { .. }
+            | Effect::Decide { .. }
+            | Effect::Parts => self.net.perform(effect),
             Effect::Copy(text) => return self.copy(&text),
             Effect::Notify(what) => return put(&format!("\x07\x1b]9;{what}\x07")),
             Effect::Edit(text) => return self.edit(&text),
