@@ -30,7 +30,7 @@ use tokio::sync::Notify;
 
 use crate::api::{Api, CALL_TIMEOUT, CallOutcome};
 use crate::app::App;
-use crate::settings::{Mode, Settings};
+use crate::settings::Settings;
 
 const PROGRAM: Program = Program {
     name: "ken-messenger",
@@ -60,7 +60,7 @@ async fn start(start: &mut Start<NoOptions>) -> Result<(Table<App>, Arc<App>), E
             start.tasks.spawn(send::run(app.clone(), api.clone(), stop()));
             start.tasks.spawn(typing::run(app.clone(), api.clone(), stop()));
             start.tasks.spawn(approvals::run(app.clone(), stop()));
-            if app.settings.mode == Mode::Poll {
+            if app.settings.polls {
                 start.tasks.spawn(poll::run(app.clone(), api.clone(), stop()));
             }
         }
@@ -88,7 +88,7 @@ async fn set_webhook(app: &App, args: &SetWebhook) -> Result<(), Error> {
     let (Some(api), Some(keys)) = (&app.api, &app.settings.keys) else {
         return app.admit(None);
     };
-    if app.settings.mode == Mode::Poll && !args.url.is_empty() {
+    if app.settings.polls && !args.url.is_empty() {
         let error = Error::conflict("MESSENGER_MODE is `poll`, and the platform then refuses to be asked for updates");
         return Err(error.hint("set MESSENGER_MODE=webhook, or leave the webhook alone"));
     }

@@ -9,19 +9,12 @@ const SECRET: &str = "MESSENGER_WEBHOOK_SECRET_TOKEN";
 const PLATFORM: &str = "https://api.telegram.org";
 const SECRET_CHARACTERS: usize = 256;
 
-/// How updates come.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) enum Mode {
-    #[default]
-    Webhook,
-    Poll,
-}
-
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Settings {
     /// `None` turns the connector off.
     pub(crate) keys: Option<Keys>,
-    pub(crate) mode: Mode,
+    /// Whether the platform is asked for updates, which it otherwise posts to the webhook.
+    pub(crate) polls: bool,
     /// Without a trailing slash.
     pub(crate) api_url: String,
     /// Users who are admitted in addition to the stored ones, including administrators.
@@ -58,7 +51,7 @@ impl Settings {
         users.extend(admins.iter().cloned());
         Ok(Settings {
             keys: keys(value(TOKEN), value(SECRET))?,
-            mode: mode(value("MESSENGER_MODE").as_deref())?,
+            polls: is_second("MESSENGER_MODE", ["webhook", "poll"], &value)?,
             api_url: api_url(value("MESSENGER_API_BASE_URL"))?,
             users,
             admins,
@@ -66,7 +59,7 @@ impl Settings {
                 value("MESSENGER_BOT_USERNAME").unwrap_or_default().trim().trim_start_matches('@').to_owned(),
             ),
             mention_patterns: list("MESSENGER_MENTION_PATTERNS").into_iter().map(lower).collect(),
-            pairing_codes: flag("MESSENGER_PAIRING_CODES", &value)?,
+            pairing_codes: is_second("MESSENGER_PAIRING_CODES", ["false", "true"], &value)?,
         })
     }
 
@@ -101,17 +94,6 @@ fn keys(token: Option<String>, secret: Option<String>) -> Result<Option<Keys>, E
     Ok(Some(Keys { token, secret }))
 }
 
-fn mode(text: Option<&str>) -> Result<Mode, Error> {
-    match text {
-        None | Some("webhook") => Ok(Mode::Webhook),
-        Some("poll") => Ok(Mode::Poll),
-        Some(other) => {
-            let message = format!("MESSENGER_MODE is {other:?}, it is `webhook` or `poll`");
-            Err(Error::invalid("MESSENGER_MODE", message))
-        }
-    }
-}
-
 fn api_url(url: Option<String>) -> Result<String, Error> {
     let url = url.unwrap_or_else(|| PLATFORM.to_owned());
     let rest = url.strip_prefix("http://").or_else(|| url.strip_prefix("https://"));
@@ -121,14 +103,13 @@ fn api_url(url: Option<String>) -> Result<String, Error> {
     }
 }
 
-fn flag(name: &str, value: impl Fn(&str) -> Option<String>) -> Result<bool, Error> {
-    match value(name).as_deref() {
-        None | Some("false") => Ok(false),
-        Some("true") => Ok(true),
-        Some(other) => {
-            let message = format!("{name} is {other:?}, it is `true` or `false`");
-            Err(Error::invalid(name, message))
+/// Whether a variable has the second of its two values; unset, it has the first.
+fn is_second(name: &str, [first, second]: [&str; 2], value: impl Fn(&str) -> Option<String>) -> Result<bool, Error> {
+    match value(name) {
+        Some(text) if text != first && text != second => {
+            Err(Error::invalid(name, format!("{name} is {text:?}, it is `{first}` or `{second}`")))
         }
+        text => Ok(text.as_deref() == Some(second)),
     }
 }
 
@@ -179,7 +160,7 @@ mod tests {
         assert_eq!(settings.admins, ["3"]);
         assert_eq!(settings.bot_username, "kenbot");
         assert_eq!(settings.mention_patterns, ["hey ken", "ken:"]);
-        assert_eq!((settings.mode, settings.pairing_codes), (Mode::Poll, true));
+        assert_eq!((settings.polls, settings.pairing_codes), (true, true));
         assert_eq!(settings.api_url, "http://127.0.0.1:1");
         for (name, bad) in
             [("MESSENGER_MODE", "push"), ("MESSENGER_API_BASE_URL", "ftp://x"), ("MESSENGER_PAIRING_CODES", "yes")]
