@@ -52,18 +52,17 @@ pub(crate) struct Logs {
 pub(crate) fn run(places: &Places, logs: &Logs) -> Result<(), Error> {
     let guard = logs.follow.then(|| connect(places)).transpose()?;
     let mut tails = open(places, logs)?;
-    let filter = Filter::new(logs);
     let view = View::new(logs, &tails);
     let mut records = Vec::new();
     for tail in &mut tails {
-        records.extend(tail.last(&filter));
+        records.extend(tail.last(logs));
     }
     // The sort is stable, so lines of one part keep their order.
     records.sort_by_key(|record| record.time);
-    let surplus = records.len().saturating_sub(filter.lines);
+    let surplus = records.len().saturating_sub(logs.max_lines());
     records.iter().skip(surplus).try_for_each(|record| view.show(record))?;
     match guard {
-        Some(kend) => follow(places, logs, tails, &filter, &view, kend),
+        Some(kend) => follow(places, logs, tails, &view, kend),
         None => Ok(()),
     }
 }
@@ -78,19 +77,12 @@ fn connect(places: &Places) -> Result<UnixStream, Error> {
     })
 }
 
-fn follow(
-    places: &Places,
-    logs: &Logs,
-    mut tails: Vec<Tail>,
-    filter: &Filter,
-    view: &View,
-    mut kend: UnixStream,
-) -> Result<(), Error> {
+fn follow(places: &Places, logs: &Logs, mut tails: Vec<Tail>, view: &View, mut kend: UnixStream) -> Result<(), Error> {
     loop {
         let ended = !matches!(kend.read(&mut [0]), Err(error) if error.kind() == ErrorKind::WouldBlock);
         let mut records = Vec::new();
         for tail in &mut tails {
-            tail.read(&mut |record| records.extend(Some(record).filter(|record| filter.matches(record))));
+            tail.read(&mut |record| records.extend(Some(record).filter(|record| logs.shows(record))));
         }
         records.sort_by_key(|record| record.time);
         records.iter().try_for_each(|record| view.show(record))?;
@@ -145,26 +137,17 @@ fn log_names(places: &Places) -> Vec<String> {
     names
 }
 
-/// Selects the lines that are shown.
-struct Filter {
-    lines: usize,
-    /// The earliest time, in milliseconds since 1970.
-    since: Option<i64>,
-    /// The least severe level, as an index into `LEVELS`.
-    level: Option<u8>,
-}
-
-impl Filter {
-    fn new(logs: &Logs) -> Filter {
-        let default = if logs.since.is_some() { usize::MAX } else { DEFAULT_LINES };
-        Filter { lines: logs.lines.unwrap_or(default), since: logs.since, level: logs.level }
+impl Logs {
+    fn max_lines(&self) -> usize {
+        self.lines.unwrap_or(if self.since.is_some() { usize::MAX } else { DEFAULT_LINES })
     }
 
-    fn matches(&self, record: &Record) -> bool {
+    /// A time is in milliseconds since 1970, and a level an index into `LEVELS`.
+    fn shows(&self, record: &Record) -> bool {
         self.since.is_none_or(|since| record.time >= since) && self.level.is_none_or(|level| record.level() <= level)
     }
 
-    fn matches_all(&self) -> bool {
+    fn shows_all(&self) -> bool {
         self.since.is_none() && self.level.is_none()
     }
 }
@@ -256,25 +239,25 @@ impl Tail {
         Tail { path: places.log(&name), name, file: None, rest: Vec::new(), time: 0 }
     }
 
-    /// Returns the last lines that the filter accepts, oldest first. After that, [`Tail::read`] returns only newer
+    /// Returns the last lines that are shown, oldest first. After that, [`Tail::read`] returns only newer
     /// lines.
-    fn last(&mut self, filter: &Filter) -> VecDeque<Record> {
-        self.file = self.first_file(filter).and_then(|path| File::open(path).ok());
+    fn last(&mut self, logs: &Logs) -> VecDeque<Record> {
+        self.file = self.first_file(logs).and_then(|path| File::open(path).ok());
         let mut last = VecDeque::new();
         self.read(&mut |record| {
-            if filter.matches(&record) {
-                if last.len() >= filter.lines {
+            if logs.shows(&record) {
+                if last.len() >= logs.max_lines() {
                     last.pop_front();
                 }
-                last.extend(Some(record).filter(|_| filter.lines > 0));
+                last.extend(Some(record).filter(|_| logs.max_lines() > 0));
             }
         });
         last
     }
 
-    /// Returns the file to start with: the newest one that gives enough lines, or that starts before the filter's
+    /// Returns the file to start with: the newest one that gives enough lines, or that starts before the
     /// earliest time.
-    fn first_file(&self, filter: &Filter) -> Option<PathBuf> {
+    fn first_file(&self, logs: &Logs) -> Option<PathBuf> {
         let mut lines = 0;
         let mut best = None;
         for age in 0.. {
@@ -282,14 +265,14 @@ impl Tail {
             let Ok(meta) = std::fs::metadata(&path) else { break };
             let written = meta.modified().ok().and_then(|at| at.duration_since(UNIX_EPOCH).ok());
             let written = written.and_then(|at| i64::try_from(at.as_millis()).ok()).unwrap_or(i64::MAX);
-            if best.is_some() && filter.since.is_some_and(|since| written < since) {
+            if best.is_some() && logs.since.is_some_and(|since| written < since) {
                 break;
             }
-            if filter.matches_all() {
+            if logs.shows_all() {
                 lines += count_lines(&path);
             }
             best = Some(path);
-            if lines > filter.lines {
+            if lines > logs.max_lines() {
                 break;
             }
         }
