@@ -56,7 +56,7 @@ pub(crate) fn start(
     let listen = (start.config.cognitive.listen, start.config.cognitive.port);
     let socket = listening(start.sockets.take("http"), listen.into(), "cognitive")?;
     // Everybody needs a key, so no request has to be local.
-    let access = Access::new(None).trust(Trust::Nobody);
+    let access = Access { trust: Trust::Nobody, ..Access::new(None) };
     let server =
         Server { envelope: Some(envelope), access, ..Server::new(routes::table(app.settings.body_bytes), app.clone()) };
     let mut stop = start.stop.clone();

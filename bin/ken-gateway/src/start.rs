@@ -123,8 +123,9 @@ fn server(config: &Config, secret: Option<&str>, gateway: Arc<Gateway>) -> Resul
     };
     let (files, link_key, public_url) = (console::files(), gateway.link_key.clone(), gateway.public_url.clone());
     let routes = routes::table(&chat, &api).otherwise(move |_, request| console::file(files.clone(), request));
-    let access = Access::new(secret).trust(trust(&config.gateway)).origins(&config.gateway.origins);
-    let access = access.or_with(move |headers| console::has_token(&link_key, &public_url, headers));
+    let (trust, origins) = (trust(&config.gateway), config.gateway.origins.clone());
+    let has_token = move |headers: &_| console::has_token(&link_key, &public_url, headers);
+    let access = Access { trust, origins, pass: Some(Arc::new(has_token)), ..Access::new(secret) };
     Ok(Server { access, limits, limit_loopback, ..Server::new(routes, gateway) })
 }
 

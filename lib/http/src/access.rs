@@ -3,7 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 
-use http::header::{AUTHORIZATION, AsHeaderName, HeaderMap, HeaderName, HeaderValue, ORIGIN};
+use http::header::{AUTHORIZATION, AsHeaderName, HeaderMap, HeaderValue, ORIGIN};
 use http::{StatusCode, Uri};
 use ken_types::{Code, Error};
 use nix::unistd::geteuid;
@@ -40,18 +40,17 @@ pub enum Trust {
 /// Who is admitted, and by which secret.
 #[derive(Clone)]
 pub struct Access {
-    header: HeaderName,
-    /// Only the digest is kept.
-    digest: Option<[u8; 32]>,
-    trust: Trust,
-    own_uid: u32,
-    /// Other origins whose pages are taken for local.
-    origins: Vec<String>,
-    /// A second way to prove that a caller from elsewhere is admitted.
-    pass: Option<Pass>,
+    /// The SHA-256 of the secret, which is not kept itself.
+    pub digest: Option<[u8; 32]>,
+    /// Whose requests from this machine need no secret.
+    pub trust: Trust,
+    /// Origins (`http://localhost:5173`) besides the listener's own whose pages send local requests.
+    pub origins: Vec<String>,
+    /// Admits callers from elsewhere also if it says so of their headers, even where no secret is configured.
+    pub pass: Option<Pass>,
 }
 
-type Pass = Arc<dyn Fn(&HeaderMap) -> bool + Send + Sync>;
+pub type Pass = Arc<dyn Fn(&HeaderMap) -> bool + Send + Sync>;
 
 /// Whether a caller from elsewhere has the secret.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -80,31 +79,11 @@ impl Access {
     pub fn new(secret: Option<&str>) -> Access {
         let secret = secret.map(str::trim).filter(|secret| !secret.is_empty());
         Access {
-            header: HeaderName::from_static("x-api-secret"),
             digest: secret.map(|secret| Sha256::digest(secret.as_bytes()).into()),
             trust: Trust::OwnUser,
-            own_uid: geteuid().as_raw(),
             origins: Vec::new(),
             pass: None,
         }
-    }
-
-    /// Admits callers from elsewhere also if `holds` says so of their headers, even where no secret is configured.
-    pub fn or_with(mut self, holds: impl Fn(&HeaderMap) -> bool + Send + Sync + 'static) -> Access {
-        self.pass = Some(Arc::new(holds));
-        self
-    }
-
-    /// Sets whose requests from this machine need no secret; the default is [`Trust::OwnUser`].
-    pub fn trust(mut self, trust: Trust) -> Access {
-        self.trust = trust;
-        self
-    }
-
-    /// Sets the origins (`http://localhost:5173`) besides the listener's own whose pages send local requests.
-    pub fn origins(mut self, origins: &[String]) -> Access {
-        self.origins = origins.to_vec();
-        self
     }
 
     /// Whether it matters which user of this machine a connection belongs to.
@@ -121,7 +100,7 @@ impl Access {
             return Admission::NotConfigured;
         };
         let bearer = || single(headers, AUTHORIZATION)?.strip_prefix(b"Bearer ");
-        let given = single(headers, &self.header).or_else(|| takes_bearer.then(bearer).flatten());
+        let given = single(headers, "x-api-secret").or_else(|| takes_bearer.then(bearer).flatten());
         let Some(secret) = given else {
             return Admission::Wrong;
         };
@@ -155,8 +134,9 @@ impl Access {
         if is_cross_site || headers.get_all(ORIGIN).iter().any(|origin| !self.is_own_origin(origin, host)) {
             return Some(Foreign::Origin);
         }
-        let is_trusted = self.trust == Trust::AnyUser || peer.owner == Some(self.own_uid);
-        (!is_trusted).then_some(Foreign::Owner { uid: peer.owner, own: self.own_uid })
+        let own = geteuid().as_raw();
+        let is_trusted = self.trust == Trust::AnyUser || peer.owner == Some(own);
+        (!is_trusted).then_some(Foreign::Owner { uid: peer.owner, own })
     }
 
     /// Whether an origin is the address by which the listener itself was called, or configured. That it is a loopback address
@@ -340,7 +320,7 @@ mod tests {
 
     #[test]
     fn each_sign_of_a_remote_sender_counts() {
-        let access = Access::new(None).origins(&["http://localhost:5173".to_owned()]);
+        let access = Access { origins: vec!["http://localhost:5173".to_owned()], ..Access::new(None) };
         let own = Some(geteuid().as_raw());
         let check = |target: &str, headers: &[(&'static str, &str)]| check_from(&access, own, target, headers);
         let host = ("host", "localhost:1");
@@ -402,7 +382,8 @@ mod tests {
         for trust in [Trust::OwnUser, Trust::AnyUser] {
             for (address, expected) in [("127.0.0.1", None), ("10.0.0.1", Some(Foreign::Elsewhere))] {
                 let peer = Peer { address: address.parse().unwrap(), owner: Some(geteuid().as_raw()) };
-                let found = Access::new(None).trust(trust).foreign(peer, &Uri::from_static("/"), &headers);
+                let access = Access { trust, ..Access::new(None) };
+                let found = access.foreign(peer, &Uri::from_static("/"), &headers);
                 assert_eq!(found, expected, "{trust:?} {address}");
             }
         }
@@ -411,7 +392,8 @@ mod tests {
     #[test]
     fn only_the_own_user_is_local_unless_all_are() {
         let own = geteuid().as_raw();
-        let check = |trust, owner| check_from(&Access::new(None).trust(trust), owner, "/", &[("host", "localhost:1")]);
+        let access = |trust| Access { trust, ..Access::new(None) };
+        let check = |trust, owner| check_from(&access(trust), owner, "/", &[("host", "localhost:1")]);
         assert_eq!(check(Trust::OwnUser, Some(own)), None);
         for other in [None, Some(own + 1)] {
             assert_eq!(check(Trust::OwnUser, other), Some(Foreign::Owner { uid: other, own }));
@@ -423,7 +405,7 @@ mod tests {
     #[test]
     fn the_secret_is_trimmed_where_it_is_configured() {
         let headers = |secret: &'static str| {
-            HeaderMap::from_iter([(HeaderName::from_static("x-api-secret"), HeaderValue::from_static(secret))])
+            HeaderMap::from_iter([(http::HeaderName::from_static("x-api-secret"), HeaderValue::from_static(secret))])
         };
         let access = Access::new(Some(" s3cret\n"));
         assert_eq!(access.admit(&headers("s3cret"), false), Admission::Right);
@@ -469,7 +451,8 @@ mod tests {
         let mut with = HeaderMap::new();
         with.insert("authorization", HeaderValue::from_static("Bearer x"));
         for (secret, without) in [(Some("s3cret"), Admission::Wrong), (None, Admission::NotConfigured)] {
-            let access = Access::new(secret).or_with(|headers| headers.contains_key("authorization"));
+            let pass = Some(Arc::new(|headers: &HeaderMap| headers.contains_key("authorization")) as _);
+            let access = Access { pass, ..Access::new(secret) };
             assert_eq!(access.admit(&with, false), Admission::Right);
             assert_eq!(access.admit(&HeaderMap::new(), false), without);
         }

@@ -48,7 +48,7 @@ mod service;
 mod shutdown;
 mod socket;
 
-pub use access::{Access, Caller, Trust, names_loopback, single};
+pub use access::{Access, Caller, Pass, Trust, names_loopback, single};
 pub use body::Frames;
 pub use connection::WriteResult;
 pub use failure::{Envelope, Failure, plain, typed};

@@ -72,7 +72,7 @@ fn without_a_configured_secret_callers_from_elsewhere_are_refused() {
 #[test]
 fn where_loopback_is_not_trusted_every_caller_needs_the_secret() {
     let untrusted =
-        |access: Access| start_with(|_| {}, |server| Server { access: access.trust(Trust::Nobody), ..server });
+        |access| start_with(|_| {}, |server| Server { access: Access { trust: Trust::Nobody, ..access }, ..server });
     let running = untrusted(Access::new(Some("s3cret")));
     for headers in [LOCAL, FOREIGN] {
         get(&running, "/api/who", headers).error(401, "unauthenticated");
