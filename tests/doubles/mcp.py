@@ -3,7 +3,8 @@
 fault.
 
 It uses standard input and output or, with `http`, a port of 127.0.0.1, which it writes to SCRATCH/port. Over HTTP it begins a
-session that ends with the process; a file SCRATCH/forget makes it forget the session with each call. Every call is recorded in
+session that ends with the process; a file SCRATCH/forget makes it forget the session with each call, and the tool `refuse` answers
+with the error code of its argument `code`, if it has one, and in a batch in a batch if it is to be `nested`. Every call is recorded in
 SCRATCH/calls. The variable BEFORE says what it does before it speaks: `noise` to write much that is no message, `silence` to
 say nothing but a line on standard error. A file SCRATCH/poison changes the description of the tool `echo`, a file SCRATCH/more contains names
 of further tools, and a file SCRATCH/tell adds the value of TOKEN to the description of the tool `variable`. With a file
@@ -241,6 +242,12 @@ class Handler(BaseHTTPRequestHandler):
         if message.get("method") == "tools/call":
             if os.path.exists(os.path.join(SCRATCH, "forget")):
                 return self.finish_with(404, "text/plain", b"Session not found")
+            given = message["params"].get("arguments") or {}
+            if "code" in given:
+                record(message["params"]["name"])
+                made = {"jsonrpc": "2.0", "id": message["id"], "error": {"code": given["code"], "message": "I refuse this"}}
+                body = json.dumps([[made]] if given.get("nested") else made).encode()
+                return self.finish_with(200, "application/json", body)
             if message["params"]["name"] == "refuse":
                 return self.finish_with(400, "text/plain", b"I do not like this call")
         made = reply(message, lambda message: None)

@@ -728,6 +728,21 @@ fn a_session_that_the_server_has_forgotten_is_begun_again_once() {
     assert!(result_text(&refused).contains("the server answers 400 Bad Request: I do not like this call"), "{refused}");
     assert_eq!(echo()["is_error"], false);
     assert_eq!(calls(&system, "initialize"), sessions);
+    // What a server says with a code of ken's own bridge is an error of the server. Its call is made once.
+    let said = "refused the call.\n";
+    let unknown = "did not answer as it should. Whether the call took effect is unknown.\n";
+    for (given, wanted) in [
+        (json!({"code": -32_899}), said),
+        (json!({"code": -32_900}), said),
+        (json!({"code": -32_900.0}), said),
+        (json!({"code": -32_901}), said),
+        (json!({"code": -32_900, "nested": true}), unknown),
+    ] {
+        let before = calls(&system, "refuse");
+        let called = call_of(&system, "remote", "refuse", &given);
+        assert!(result_text(&called).contains(wanted), "{given}: {called}");
+        assert_eq!((calls(&system, "refuse"), calls(&system, "initialize")), (before + 1, sessions), "{given}");
+    }
     // A server that forgets every session is asked a second time, and not again.
     std::fs::write(scratch(&system).join("forget"), "").unwrap();
     let forgotten = echo();

@@ -23,12 +23,13 @@ pub(crate) const URL: &str = "KEN_MCP_URL";
 pub(crate) const HEADERS: &str = "KEN_MCP_HEADERS";
 
 /// The code of the error in place of the answer to a request that the server has refused because it has forgotten the
-/// session. Such a request has not been carried out.
+/// session. Such a request has not been carried out. The bridge alone says this code and the next: what a server says with
+/// one of them gets another.
 pub(crate) const SESSION_LOST: i32 = -32_900;
-/// The code of the error of a request that was not carried out.
-const FAILED: i32 = -32_000;
 /// The code of the error of a request that may have reached the server, which has not answered as it should.
 pub(crate) const OUTCOME_UNKNOWN: i32 = -32_901;
+/// The code of the error of a request that was not carried out.
+const FAILED: i32 = -32_000;
 const FORGOTTEN: &str = "the server has forgotten the session";
 
 const CONNECT: Duration = Duration::from_secs(10);
@@ -247,14 +248,25 @@ impl Bridge {
             message => vec![message],
         };
         let mut answered = false;
-        for message in messages {
+        // A batch in a batch is left out: as a line of its own its messages would be read, without a look at them here.
+        for message in messages.into_iter().filter(Value::is_object) {
             if let Some(version) = message.pointer("/result/protocolVersion").and_then(Value::as_str) {
                 lock(&self.session).version = Some(version.to_owned());
             }
             answered |= id.is_some() && message.get("method").is_none() && message.get("id") == id;
-            self.put(&message)?;
+            self.put_of_server(message)?;
         }
         Ok(answered)
+    }
+
+    /// Prints a message of the server. An error of its own never means what the codes of the bridge mean, for instance that a
+    /// call was not carried out and can be repeated.
+    fn put_of_server(&self, mut message: Value) -> Result<(), Error> {
+        let own = [SESSION_LOST, OUTCOME_UNKNOWN].map(|code| Some(f64::from(code)));
+        if let Some(code) = message.pointer_mut("/error/code").filter(|code| own.contains(&code.as_f64())) {
+            *code = FAILED.into();
+        }
+        self.put(&message)
     }
 
     /// Prints an error as the response to a request. Without a request, it is printed on standard error.
