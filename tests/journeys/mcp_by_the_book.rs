@@ -216,6 +216,7 @@ fn a_bad_paste_says_what_is_wrong_and_writes_nothing() {
         (r#"{"mcpServers": {"a": {"args": []}}}"#, "/a/command"),
         (r#"{"mcpServers": {"a": {"command": "docker", "args": []}}}"#, "cannot start containers"),
         (r#"{"mcpServers": {"a": {"command": "x", "ken": 5}}}"#, "/a/ken"),
+        (r#"{"mcpServers": {"a": {"url": "http://127.0.0.1:9/${A"}}}"#, "a brace is not closed"),
         (r#"{"mcpServers": {"a": {"command": "x", "disabled": true}}}"#, "/a/disabled"),
     ] {
         let refused = walk.system.ken(&["mcp", "add", "--yes", "--json", pasted]);

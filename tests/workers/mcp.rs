@@ -591,6 +591,44 @@ fn secrets_are_read_only_for_placeholders() {
     );
 }
 
+/// What a README takes for its server is named before it is asked for, and a command of a person finds what kend passes, too, and
+/// no other secret.
+#[test]
+fn what_placeholders_take_is_named_and_is_what_kend_passes() {
+    let system = start(&[]);
+    let append = std::fs::OpenOptions::new().append(true).open(system.home().join("secrets.env"));
+    append.unwrap().write_all(b"OTHER_TOKEN=other-canary-5\n").unwrap();
+    let taken = "${MCP_TOKEN}${OTHER_TOKEN:-none}";
+    let headers = json!({"X-Client": "${input:MCP_TOKEN} ${KEN_TEST_EXPORTED:-none}", "X-Also": "${env:HTTP_TOKEN}"});
+    let mut near = entry(&system, &json!({}));
+    near["env"] = json!({ "TOKEN": taken, "PLAIN": "plain" });
+    let servers = json!({"far": {"url": format!("http://u:{taken}@127.0.0.1:9/mcp?c=${{KEN_TEST_GONE:-}}"), "headers": headers},
+        "near": near, "none": {"url": "http://127.0.0.1:9/mcp", "headers": {"X-Plain": "$MCP_TOKEN {MCP_TOKEN}"}}});
+    let mut adding = system.command(&["mcp", "add", "--json", &servers.to_string()]);
+    let added = adding.env("KEN_TEST_EXPORTED", "exported-canary-3").output().unwrap();
+    let said = String::from_utf8(added.stdout).unwrap();
+    let lines: Vec<&str> =
+        said.lines().filter(|line| line.starts_with("  gets ") || line.starts_with("  secrets ")).collect();
+    assert_eq!(
+        lines,
+        [
+            "  gets      X-Also, X-Client",
+            "  secrets   HTTP_TOKEN (secrets.env), KEN_TEST_EXPORTED (your environment), KEN_TEST_GONE (not set), \
+             MCP_TOKEN (secrets.env), OTHER_TOKEN (not set)",
+            "  gets      PLAIN, TOKEN",
+            "  secrets   MCP_TOKEN (secrets.env), OTHER_TOKEN (not set)",
+            "  gets      X-Plain",
+        ],
+        "{said}"
+    );
+    assert!(!said.contains("canary"), "{said}");
+    std::fs::write(scratch(&system).join("tell"), "").unwrap();
+    configure(&system, &json!({ "near": near }));
+    let listed = system.ken(&["tools", "servers"]);
+    let listed = String::from_utf8(listed.stdout).unwrap();
+    assert!(listed.contains(&format!("A variable of its environment.{CANARY}none")), "{listed}");
+}
+
 #[test]
 fn a_call_waits_for_its_approval_unless_the_operator_says_otherwise() {
     let script = script(&[("echo", json!({"text": "approved"})), ("add", json!({"a": 1, "b": 1}))]);

@@ -54,7 +54,7 @@ impl Filter for Add {
     fn run(&self, input: &str, reply: Reply<'_>) -> Result<Replied, Error> {
         let catalog = self.folders.catalog();
         let entries = self.with_permissions(entries_in(input)?, catalog.servers.file())?;
-        let plans = plans(&entries, catalog.servers.file())?;
+        let plans = plans(&entries, &catalog.servers)?;
         if !self.yes && !is_agreed(&plans)? {
             return Ok(reply.send(&Added { added: false, plans, servers: Vec::new() }));
         }
@@ -130,22 +130,26 @@ struct Plan {
     network: String,
     /// The names of the variables or headers that it gets.
     gets: Vec<String>,
+    /// The names of the secrets and variables whose values it is sent, each with where it is found.
+    secrets: Vec<String>,
     /// When a person has to approve a call.
     asks: &'static str,
     /// Paths among its arguments that do not exist.
     missing: Vec<String>,
 }
 
-fn plans(entries: &Map<String, Value>, file: &Path) -> Result<Vec<Plan>, Error> {
+fn plans(entries: &Map<String, Value>, servers: &Servers) -> Result<Vec<Plan>, Error> {
+    let file = servers.file();
     let plans = entries.iter().map(|(name, entry)| {
         let replaces = written(file, name).is_some_and(|known| known != *entry);
-        Plan::of(&config(name, entry, file)?, replaces)
+        let server = config(name, entry, file)?;
+        Plan::of(&server, servers.secrets_of(&server)?, replaces)
     });
     plans.collect()
 }
 
 impl Plan {
-    fn of(server: &ServerConfig, replaces: bool) -> Result<Plan, Error> {
+    fn of(server: &ServerConfig, secrets: Vec<String>, replaces: bool) -> Result<Plan, Error> {
         let package = Package::of(server).map_err(|down| down.error(&server.name))?;
         let touch = &server.ken.touch;
         let mut network = if touch.network { "public addresses" } else { "none" }.to_owned();
@@ -168,6 +172,7 @@ impl Plan {
             changes: touch.write.clone(),
             network,
             gets,
+            secrets,
             asks: match (server.ken.approval, server.ken.trust_hints) {
                 (Approval::None, _) => "never: its calls run as soon as they are made",
                 (_, true) => "before each call, unless it says that the tool only reads",
@@ -192,6 +197,7 @@ impl Plan {
             ("network", Some(self.network.clone())),
             ("asks", Some(self.asks.to_owned())),
             ("gets", (!self.gets.is_empty()).then(|| self.gets.join(", "))),
+            ("secrets", (!self.secrets.is_empty()).then(|| self.secrets.join(", "))),
             (
                 "missing",
                 (!self.missing.is_empty()).then(|| format!("{}: put your own in its place", self.missing.join(", "))),

@@ -57,7 +57,7 @@ struct Known {
 impl Servers {
     /// Returns the servers of `mcp.json` in `folder`, the folder of the configuration.
     pub(crate) fn new(folder: &Path, keeps_running: bool, changed: Arc<Changed>) -> Servers {
-        let secrets = if keeps_running { Secrets::default() } else { Secrets::of_file(folder.join("secrets.env")) };
+        let secrets = if keeps_running { Secrets::default() } else { Secrets::of_folder(folder.to_owned()) };
         Servers {
             secrets: Arc::new(secrets),
             settings: folder.join("mcp.json"),
@@ -112,6 +112,11 @@ impl Servers {
     pub(crate) fn find(&self, name: &str) -> Result<Arc<Server>, Error> {
         let missing = || Error::not_found(format!("{} names no server `{name}`", self.settings.display()));
         lock(&self.known).servers.get(name).cloned().ok_or_else(missing)
+    }
+
+    /// Returns the names of the secrets and variables that are put into the values of a server, each with where it is found.
+    pub(crate) fn secrets_of(&self, server: &ServerConfig) -> Result<Vec<String>, Error> {
+        self.secrets.named(server).map_err(|why| Error::invalid(format!("/{}", server.name), why))
     }
 
     pub(crate) fn all(&self) -> Vec<Arc<Server>> {
