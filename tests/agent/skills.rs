@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use ken_tests::provider::{Provider, Reply, openai};
-use ken_tests::{Builder, System};
+use ken_tests::{Builder, System, Terminal};
 use serde_json::{Value, json};
 
 /// A system whose model is a provider on loopback that records every request.
@@ -109,6 +109,37 @@ fn an_accepted_skill_is_announced_and_its_text_is_sent_on_use() {
     assert!(found.contains("skill-waits: release: the skill is changed and not used"), "{found}");
     assert_eq!(ken(&system, &["skills", "reject", "release"]), "");
     assert_eq!(state(&system, "release"), "new");
+}
+
+/// A person decides about what agents get, so a terminal and the question show all of it; a pipe gets the text itself.
+#[test]
+fn characters_that_cannot_be_seen_are_named_before_a_skill_is_accepted() {
+    let system = start(&Provider::start(Vec::new()));
+    let folder = system.home().join("skills/release");
+    let hidden = "Ring\u{e0041}\u{200b}\u{3164}.";
+    put(&folder.join("SKILL.md"), &skill("release", "How a release is made.", hidden));
+    put(&folder.join("notes\u{200b}.md"), "one\u{2028}two");
+    let (named, file) = ("Ring<U+E0041><U+200B><U+3164>.", "==> notes<U+200B>.md <==\none<U+2028>two\n");
+    let asked = system.ken(&["skills", "accept", "release"]);
+    let text = String::from_utf8(asked.stdout).unwrap();
+    assert!(text.contains(named) && text.contains(file) && !text.contains('\u{200b}'), "{text}");
+    assert!(ken(&system, &["skills", "show", "release"]).contains(hidden));
+    assert_eq!(ken(&system, &["skills", "show", "release", "notes\u{200b}.md"]).trim_end(), "one\u{2028}two");
+    for (words, last) in [
+        (&["skills", "show", "release"][..], named),
+        (&["skills", "show", "release", "notes\u{200b}.md"], "one<U+2028>two"),
+        (&["skills", "accept", "release"], "may agents use this? [y/N]"),
+    ] {
+        let mut terminal = Terminal::start(&system.command(words), 120, 50);
+        terminal.wait_for_text(last);
+        if words.contains(&"accept") {
+            terminal.wait_for_text(named);
+            terminal.type_line("n");
+        }
+        terminal.wait_for_end();
+        let written = terminal.written();
+        assert!(!written.contains(['\u{200b}', '\u{2028}']), "{written:?}");
+    }
 }
 
 /// The files of a skill are accepted with it, and workers can read them too.

@@ -118,6 +118,22 @@ fn workspaces(system: &System) -> Vec<Value> {
     list["sessions"].as_array().unwrap().iter().map(|session| session["workspace"].clone()).collect()
 }
 
+/// The name of a repository that somebody else has packed.
+#[test]
+fn the_question_about_a_folder_names_it_with_every_character() {
+    let (provider, person) = (repairing(), Person::new());
+    let system = start(&provider);
+    let site = person.site();
+    let odd = site.with_file_name("site\u{200b}\n\u{1b}[2J");
+    std::fs::rename(&site, &odd).unwrap();
+    let mut terminal = Terminal::start(&person.ken(&system, &odd, &["chat", "hello"]), 300, 30);
+    let asked = terminal.wait_for_text("[y]es, [n]o");
+    let named = format!("may the agent work in {}<U+200B>␊␛[2J?", site.display());
+    assert!(asked.contains(&named) && !terminal.written().contains('\u{200b}'), "{asked}");
+    terminal.press("\u{3}");
+    terminal.wait_for_end();
+}
+
 #[test]
 fn a_test_in_my_own_repository_is_repaired_there_and_undone() {
     let (provider, person) = (repairing(), Person::new());

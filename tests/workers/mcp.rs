@@ -7,7 +7,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use ken_tests::provider::{Piece, Provider, Reply, anthropic, openai};
-use ken_tests::{Builder, Client, System, until};
+use ken_tests::{Builder, Client, System, Terminal, until};
 use serde_json::{Value, json};
 
 const DOUBLE: &str = include_str!("../doubles/mcp.py");
@@ -560,6 +560,31 @@ fn tools_that_are_left_out_are_named_once() {
     for text in wanted {
         assert_eq!(printed.matches(text).count(), 1, "{printed}");
         assert_eq!(log.matches(text).count(), 1, "{log}");
+    }
+}
+
+/// Nobody has accepted this server yet.
+#[test]
+fn a_question_shows_every_character_that_a_server_sends() {
+    let system = start(&[]);
+    let hidden = "z\u{e0041}\u{200b}\u{2028}\u{3164}";
+    std::fs::write(scratch(&system).join("more"), hidden).unwrap();
+    let args = json!(["-c", format!("pass # {hidden}")]);
+    let pasted = json!({"x": {"command": "python3", "args": args, "env": {"A\u{200b}": ""}}}).to_string();
+    let added = system.ken(&["mcp", "add", "--json", &pasted]);
+    configure(&system, &json!({ "double": entry(&system, &json!({})) }));
+    let mut asking = Terminal::start(&system.command(&["accept", "double"]), 160, 50);
+    asking.wait_for_text("may agents use these tools? [y/N]");
+    asking.type_line("n");
+    assert_eq!(asking.wait_for_end().code(), Some(1));
+    let text = |output: std::process::Output| String::from_utf8(output.stdout).unwrap();
+    let shown = "z<U+E0041><U+200B><U+2028><U+3164>";
+    for (said, wanted) in [
+        (text(added), vec![format!("python3 -c pass # {shown}\n"), "gets      A<U+200B>\n".to_owned()]),
+        (asking.written(), vec![format!("  {shown}: {shown}")]),
+        (text(system.ken(&["mcp", "list", "-v"])), vec![format!("  {shown}: {shown}\n")]),
+    ] {
+        assert!(wanted.iter().all(|text| said.contains(text)) && !said.contains('\u{200b}'), "{wanted:?}: {said}");
     }
 }
 

@@ -7,7 +7,7 @@ use std::io::{BufReader, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use ken_text::for_terminal;
+use ken_text::visible_line;
 use ken_tool::{Answer, Error, Filter, Replied, Reply, Verdict};
 use ken_types::ops::tools::Approval;
 use serde::Serialize;
@@ -205,7 +205,7 @@ impl Plan {
         ];
         for (name, text) in lines {
             if let Some(text) = text {
-                writeln!(to, "  {name:8}  {}", for_terminal(&text).replace('\n', " "))?;
+                writeln!(to, "  {name:8}  {}", visible_line(&text))?;
             }
         }
         Ok(())

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Args;
-use ken_text::for_terminal;
+use ken_text::{for_terminal, visible};
 use ken_tool::{Answer, Error, Replied, Reply, Report, Verdict};
 use ken_types::ops::tools::Problem;
 use rmcp::model::Prompt;
@@ -145,7 +145,7 @@ impl Answer for Listed {
             show_with_command(seen, verbose, to)?;
         }
         for Problem { file, error } in &self.problems {
-            writeln!(to, "{}: {}", for_terminal(file), for_terminal(&error.to_string()))?;
+            writeln!(to, "{}: {}", visible(file), visible(&error.to_string()))?;
         }
         Ok(())
     }
@@ -168,17 +168,17 @@ fn prompt_words(prompt: &Prompt) -> String {
 
 fn show(seen: &ServerReport, verbose: bool, to: &mut dyn fmt::Write) -> fmt::Result {
     let ServerReport { name, state, why, said, hint, .. } = seen;
-    let why = if why.is_empty() { String::new() } else { format!(" ({})", for_terminal(why)) };
+    let why = if why.is_empty() { String::new() } else { format!(" ({})", visible(why)) };
     let count = if seen.is_running() { format!(", {} tools", seen.tools.0.len()) } else { String::new() };
     writeln!(to, "{name}: {state}{why}{count}")?;
     for line in said {
-        writeln!(to, "  | {}", for_terminal(line))?;
+        writeln!(to, "  | {}", visible(line))?;
     }
     if let Some(hint) = hint {
-        writeln!(to, "  {}", for_terminal(hint))?;
+        writeln!(to, "  {}", visible(hint))?;
     }
     for difference in &seen.differences {
-        writeln!(to, "  {}", for_terminal(difference).replace('\n', "\n    "))?;
+        writeln!(to, "  {}", visible(difference).replace('\n', "\n    "))?;
     }
     if verbose || *state == "new" { show_offers(seen, to) } else { Ok(()) }
 }
@@ -187,12 +187,12 @@ fn show(seen: &ServerReport, verbose: bool, to: &mut dyn fmt::Write) -> fmt::Res
 fn show_offers(seen: &ServerReport, to: &mut dyn fmt::Write) -> fmt::Result {
     for tool in &seen.tools.0 {
         // A name with a line feed must not look like a tool of its own.
-        let name = for_terminal(&tool.name).replace('\n', "\u{fffd}");
-        writeln!(to, "  {name}: {}", for_terminal(&tool.description).replace('\n', "\n    "))?;
+        let name = visible(&tool.name).replace('\n', "\u{fffd}");
+        writeln!(to, "  {name}: {}", visible(&tool.description).replace('\n', "\n    "))?;
         // Models read the schemas, too, which have room for much text.
-        writeln!(to, "    takes {}", for_terminal(&tool.input_schema.to_string()))?;
+        writeln!(to, "    takes {}", visible(&tool.input_schema.to_string()))?;
         if !tool.output_schema.is_null() {
-            writeln!(to, "    answers {}", for_terminal(&tool.output_schema.to_string()))?;
+            writeln!(to, "    answers {}", visible(&tool.output_schema.to_string()))?;
         }
         if tool.read_only {
             writeln!(to, "    says that it only reads")?;
@@ -203,7 +203,7 @@ fn show_offers(seen: &ServerReport, to: &mut dyn fmt::Write) -> fmt::Result {
     }
     for prompt in &seen.prompts {
         let about = prompt.description.as_deref().unwrap_or_default().replace('\n', " ");
-        writeln!(to, "  prompt {}: {}", for_terminal(&prompt_words(prompt)), for_terminal(&about))?;
+        writeln!(to, "  prompt {}: {}", visible(&prompt_words(prompt)), visible(&about))?;
     }
     Ok(())
 }

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use clap::Args;
 use clap::error::ErrorKind;
-use ken_text::for_terminal;
+use ken_text::{for_terminal, visible};
 use ken_types::error::wants_json_errors;
 use ken_types::{Code, Error};
 use serde::Serialize;
@@ -124,11 +124,11 @@ pub(crate) fn print_note(text: &str) {
     };
 }
 
-/// Prints text on standard error without a line end. On a terminal, control characters are replaced; elsewhere each line
+/// Prints a question on standard error without a line end. On a terminal, every character of it can be seen; elsewhere each line
 /// begins with the name of the program, as an error does.
 pub(crate) fn print_on_stderr(text: &str) {
     let mut stderr = io::stderr();
-    let _ = if stderr.is_terminal() { write!(stderr, "{}", for_terminal(text)) } else { write!(stderr, "ken: {text}") };
+    let _ = if stderr.is_terminal() { write!(stderr, "{}", visible(text)) } else { write!(stderr, "ken: {text}") };
     _ = stderr.flush();
 }
 

@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use clap::{Args, Subcommand};
 use ken_client::chat::Chosen;
 use ken_client::{Gateway, History, Method};
+use ken_text::visible_line;
 use ken_types::places::Places;
 use ken_types::uri::encode_segment;
 use ken_types::{Code, Error};
@@ -170,7 +171,7 @@ fn confirmed(found: &[Found]) -> Result<bool, Error> {
         return Err(error.hint("add --yes"));
     }
     for Found { id, title } in found {
-        print_note(&format!("{id}  {title}"));
+        print_note(&format!("{id}  {}", visible_line(title)));
     }
     let what = if found.len() == 1 { "this session" } else { "these sessions" };
     typed::is_agreed(&format!("ken: delete {what} for good, with everything that was said in it? [y/N] "))

@@ -6,11 +6,14 @@ use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
 use ken_skills::{PROJECT_FILE, Project, Skill, Sources};
+use ken_text::visible;
 use ken_types::Error;
 use ken_types::places::Places;
 use serde_json::{Value, json};
 
-use crate::output::{ListArgs, Outcome, fail_each, print_json, print_line, print_note, print_table, print_text};
+use crate::output::{
+    ListArgs, Outcome, fail_each, is_guarded, print_json, print_line, print_note, print_table, print_text,
+};
 use crate::{config, typed};
 
 const EXAMPLES: &str = "Examples:
@@ -132,15 +135,17 @@ impl Found {
 
 fn show(sources: &Sources, args: &Show) -> Result<(), Error> {
     let found = find_text(sources, &args.name)?;
+    // On a terminal a person looks at it, perhaps in order to accept it; in a pipe it is what agents get.
+    let print = |text: &str| if is_guarded() { print_text(&visible(text)) } else { print_text(text) };
     let Some(path) = &args.file else {
-        return print_text(&found.text());
+        return print(&found.text());
     };
     let content = match &found {
         Found::Skill(skill) => skill.open(path)?,
         Found::Project(_) => return Err(Error::not_found(format!("{PROJECT_FILE} is a single file"))),
     };
     let text = String::from_utf8(content);
-    print_text(&text.map_err(|_| Error::invalid(path.clone(), "the file is not text"))?)
+    print(&text.map_err(|_| Error::invalid(path.clone(), "the file is not text"))?)
 }
 
 /// Returns the first text with this name: the one that is in use or waits for acceptance.
@@ -265,7 +270,7 @@ fn accept(sources: &Sources, args: &Accept) -> Outcome {
             return Err(error.hint(format!("look at it: ken accept {name}")));
         }
     } else if !args.yes {
-        print_text(&found.text())?;
+        print_text(&visible(&found.text()))?;
         if let Found::Skill(skill) = &found {
             show_files(skill)?;
         }
@@ -286,9 +291,9 @@ fn accept(sources: &Sources, args: &Accept) -> Outcome {
 /// Prints all other files of a skill, because agents can read them as they read its text.
 fn show_files(skill: &Skill) -> Result<(), Error> {
     for file in &skill.files {
-        print_text(&format!("\n==> {} <==\n", file.path))?;
+        print_text(&visible(&format!("\n==> {} <==\n", file.path)))?;
         match String::from_utf8(skill.open(&file.path)?) {
-            Ok(text) => print_text(&format!("{}\n", text.trim_end()))?,
+            Ok(text) => print_text(&visible(&format!("{}\n", text.trim_end())))?,
             Err(_) => print_text("(not text; agents cannot read it)\n")?,
         }
     }

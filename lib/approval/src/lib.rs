@@ -10,6 +10,7 @@ mod action;
 use std::fmt::Write;
 
 use ken_text::visible;
+pub use ken_text::visible_line as one_line;
 use serde_json::{Value, json};
 
 pub use action::Part;
@@ -224,11 +225,6 @@ fn known_decider(known: &Value, claimed: &str) -> Option<String> {
         "" => return None,
         kind => one_line(kind),
     })
-}
-
-/// Returns a text on one line, with every character visible.
-pub fn one_line(text: &str) -> String {
-    visible(text).replace('\n', "␊").replace('\t', "␉")
 }
 
 fn text<'a>(value: &'a Value, name: &str) -> &'a str {

@@ -20,7 +20,7 @@ pub use opposite::{Opposite, Opposition, all_opposites, opposites};
 pub use section::{Section, lines_of_text, sections};
 pub use sentence::{Sentence, opens_sentence, sentences};
 pub use stem::{index_stems, is_particle, push_index_stem, push_stem, same_stem, stem, verb_of};
-pub use terminal::{TerminalBytes, for_terminal, visible};
+pub use terminal::{TerminalBytes, for_terminal, visible, visible_line};
 pub use word::{Word, is_filler, is_stop_word, words};
 
 /// A half-open range of bytes of a text. Both ends are character boundaries.

@@ -45,6 +45,11 @@ pub fn visible(text: &str) -> Cow<'_, str> {
     Cow::Owned(shown)
 }
 
+/// Returns a text on one line, in which every character is visible as in [`visible`].
+pub fn visible_line(text: &str) -> String {
+    visible(text).replace('\n', "␊").replace('\t', "␉")
+}
+
 /// Whether a character has no width of its own or separates lines in a way that terminals do not show.
 fn is_invisible(c: char) -> bool {
     matches!(c,
@@ -102,6 +107,7 @@ mod tests {
         assert!(matches!(visible(plain), Cow::Borrowed(text) if text == plain));
         assert_eq!(visible("a\u{200b}b\u{202e}c\u{e0041}\u{1b}[2J\u{85}"), "a<U+200B>b<U+202E>c<U+E0041>␛[2J<U+0085>");
         assert_eq!(visible("\u{2028}\u{fe0f}\u{fffd}"), "<U+2028><U+FE0F><U+FFFD>");
+        assert_eq!(visible_line("a\nb\tc\rd\u{2029}"), "a␊b␉c␍d<U+2029>");
     }
 
     #[test]
