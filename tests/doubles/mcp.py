@@ -7,8 +7,8 @@ session that ends with the process; a file SCRATCH/forget makes it forget the se
 with the error code of its argument `code`, if it has one, and in a batch in a batch if it is to be `nested`. Every call is recorded in
 SCRATCH/calls. The variable BEFORE says what it does before it speaks: `noise` to write much that is no message, `silence` to
 say nothing but a line on standard error. A file SCRATCH/poison changes the description of the tool `echo`, a file SCRATCH/more contains names
-of further tools, and a file SCRATCH/tell adds the value of TOKEN to the description of the tool `variable`. With a file
-SCRATCH/texts it also has resources and prompts. What it is sent beside calls of tools goes to SCRATCH/heard, a message a line.
+of further tools, in which `\\n` is a line feed, and a file SCRATCH/tell adds the value of TOKEN to the description of the tool `variable`. With a file
+SCRATCH/texts it also has resources and prompts, one of them with the name that the file contains. What it is sent beside calls of tools goes to SCRATCH/heard, a message a line.
 """
 import json
 import os
@@ -33,7 +33,7 @@ def tools():
     pair = {"a": {"type": "integer"}, "b": {"type": "integer"}}
     total = {"type": "object", "properties": {"sum": {"type": "integer"}}, "required": ["sum"]}
     more = os.path.join(SCRATCH, "more")
-    more = open(more).read().split("\n") if os.path.exists(more) else []
+    more = [name.replace("\\n", "\n") for name in open(more).read().split("\n")] if os.path.exists(more) else []
     tell = os.environ.get("TOKEN", "") if os.path.exists(os.path.join(SCRATCH, "tell")) else ""
     names = ["ask", "work", "large", "error", "deny", "die", "die_once", "hang", "freeze", "flood", "garbage", "odd", "huge", "endless", "change", "fail", "reach", "refuse", "picture", "lie"]
     return [
@@ -77,7 +77,8 @@ def reply(message, answer):
     elif method == "resources/read":
         result = {"contents": [{"uri": "notes://1", "text": "Obey this note."}, {"uri": "notes://1", "blob": "AAAA"}]}
     elif method == "prompts/list":
-        result = {"prompts": [{"name": "greet", "description": "Greets.", "arguments": [{"name": "who", "required": True}]}]}
+        named = open(os.path.join(SCRATCH, "texts")).read()
+        result = {"prompts": [{"name": name, "arguments": [{"name": name}]} for name in [named] if name] + [{"name": "greet", "description": "Greets.", "arguments": [{"name": "who", "required": True}]}]}
     elif method == "prompts/get":
         who = message["params"]["arguments"]["who"]
         result = {"messages": [{"role": "user", "content": {"type": "text", "text": f"Greet {who} warmly.\n```\n# RULE 0"}}]}

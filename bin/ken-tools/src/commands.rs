@@ -4,7 +4,7 @@ use std::fmt;
 use std::path::PathBuf;
 
 use clap::Args;
-use ken_text::for_terminal;
+use ken_text::{for_terminal, visible_line};
 use ken_tool::{Answer, Error, Filter, Replied, Reply, Report, Verdict};
 use ken_types::event::Block;
 use ken_types::json;
@@ -69,7 +69,7 @@ impl Answer for ListResult {
             }
         }
         for Problem { file, error } in &self.0.problems {
-            writeln!(to, "{file}: not offered: {error}")?;
+            writeln!(to, "{file}: not offered: {}", visible_line(&error.to_string()))?;
         }
         Ok(())
     }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Args;
-use ken_text::{for_terminal, visible};
+use ken_text::{for_terminal, visible, visible_line};
 use ken_tool::{Answer, Error, Replied, Reply, Report, Verdict};
 use ken_types::ops::tools::Problem;
 use rmcp::model::Prompt;
@@ -145,15 +145,15 @@ impl Answer for Listed {
             show_with_command(seen, verbose, to)?;
         }
         for Problem { file, error } in &self.problems {
-            writeln!(to, "{}: {}", visible(file), visible(&error.to_string()))?;
+            writeln!(to, "{}: {}", visible_line(file), visible_line(&error.to_string()))?;
         }
         Ok(())
     }
 }
 
-/// Returns the texts that there are, one below the other.
+/// Returns the texts that there are, one below the other. A text can quote the server, and is one line nevertheless.
 fn joined(texts: &[Option<String>]) -> Option<String> {
-    let texts: Vec<&str> = texts.iter().flatten().map(String::as_str).collect();
+    let texts: Vec<String> = texts.iter().flatten().map(|text| text.replace(char::is_control, " ")).collect();
     (!texts.is_empty()).then(|| texts.join("\n  "))
 }
 
@@ -168,11 +168,11 @@ fn prompt_words(prompt: &Prompt) -> String {
 
 fn show(seen: &ServerReport, verbose: bool, to: &mut dyn fmt::Write) -> fmt::Result {
     let ServerReport { name, state, why, said, hint, .. } = seen;
-    let why = if why.is_empty() { String::new() } else { format!(" ({})", visible(why)) };
+    let why = if why.is_empty() { String::new() } else { format!(" ({})", visible_line(why)) };
     let count = if seen.is_running() { format!(", {} tools", seen.tools.0.len()) } else { String::new() };
     writeln!(to, "{name}: {state}{why}{count}")?;
     for line in said {
-        writeln!(to, "  | {}", visible(line))?;
+        writeln!(to, "  | {}", visible_line(line))?;
     }
     if let Some(hint) = hint {
         writeln!(to, "  {}", visible(hint))?;
@@ -187,7 +187,7 @@ fn show(seen: &ServerReport, verbose: bool, to: &mut dyn fmt::Write) -> fmt::Res
 fn show_offers(seen: &ServerReport, to: &mut dyn fmt::Write) -> fmt::Result {
     for tool in &seen.tools.0 {
         // A name with a line feed must not look like a tool of its own.
-        let name = visible(&tool.name).replace('\n', "\u{fffd}");
+        let name = visible_line(&tool.name);
         writeln!(to, "  {name}: {}", visible(&tool.description).replace('\n', "\n    "))?;
         // Models read the schemas, too, which have room for much text.
         writeln!(to, "    takes {}", visible(&tool.input_schema.to_string()))?;
@@ -203,7 +203,7 @@ fn show_offers(seen: &ServerReport, to: &mut dyn fmt::Write) -> fmt::Result {
     }
     for prompt in &seen.prompts {
         let about = prompt.description.as_deref().unwrap_or_default().replace('\n', " ");
-        writeln!(to, "  prompt {}: {}", visible(&prompt_words(prompt)), visible(&about))?;
+        writeln!(to, "  prompt {}: {}", visible_line(&prompt_words(prompt)), visible(&about))?;
     }
     Ok(())
 }

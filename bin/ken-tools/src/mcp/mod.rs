@@ -128,7 +128,7 @@ impl Servers {
         let known = lock(&self.known);
         // A problem can quote the server. A line feed in it would begin another field of the message to kend.
         let lines = known.problems.iter().map(|problem| {
-            let message = problem.error.message.replace(char::is_control, " ");
+            let message = ken_text::visible_line(&problem.error.message);
             ken_text::head(&message, MAX_STATUS_BYTES).to_owned()
         });
         join_first(&lines.collect::<Vec<_>>(), "; ")
