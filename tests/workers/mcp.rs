@@ -988,7 +988,13 @@ fn resources_are_read_by_two_tools_and_prompts_are_templates() {
     configure(&system, &json!({ "double": entry(&system, &json!({})) }));
     let servers = system.ken(&["mcp", "list"]);
     let shown = String::from_utf8(servers.stdout).unwrap();
-    for line in ["double: new, 26 tools", "  list_resources: List what", "  prompt greet who: Greets."] {
+    for line in [
+        "double: new, 26 tools",
+        "  list_resources: List what",
+        "    is of ken, and lists the resources of the server\n",
+        "    is of ken, and reads a resource of the server\n",
+        "  prompt greet who: Greets.",
+    ] {
         assert!(shown.contains(line), "{line}: {shown}");
     }
     // Nothing of a server is used before a person has accepted it.

@@ -194,6 +194,9 @@ fn show_offers(seen: &ServerReport, to: &mut dyn fmt::Write) -> fmt::Result {
         if !tool.output_schema.is_null() {
             writeln!(to, "    answers {}", visible(&tool.output_schema.to_string()))?;
         }
+        if let Some(about) = tool.kind.about() {
+            writeln!(to, "    {about}")?;
+        }
         if tool.read_only {
             writeln!(to, "    says that it only reads")?;
         }

@@ -54,6 +54,15 @@ impl Kind {
     fn is_tool(&self) -> bool {
         *self == Kind::Tool
     }
+
+    /// Returns what a person is told of a tool that is not the server's own.
+    pub(crate) fn about(self) -> Option<&'static str> {
+        match self {
+            Kind::Tool => None,
+            Kind::ListResources => Some("is of ken, and lists the resources of the server"),
+            Kind::ReadResource => Some("is of ken, and reads a resource of the server"),
+        }
+    }
 }
 
 fn is_false(value: &bool) -> bool {
@@ -128,6 +137,7 @@ impl Pinned {
 fn described(tool: &PinnedTool) -> Vec<String> {
     let name = &tool.name;
     let mut lines = vec![format!("{name}: {}", tool.description), format!("{name} takes: {}", tool.input_schema)];
+    lines.extend(tool.kind.about().map(|about| format!("{name} {about}")));
     if !tool.output_schema.is_null() {
         lines.push(format!("{name} answers: {}", tool.output_schema));
     }
@@ -165,8 +175,18 @@ mod tests {
             (PinnedTool { read_only: true, ..tool("a", "x") }, "+ a says that it only reads"),
             (PinnedTool { idempotent: true, ..tool("a", "x") }, "+ a says that its calls can be repeated"),
             (PinnedTool { output_schema: serde_json::json!({}), ..tool("a", "x") }, "+ a answers: {}"),
+            (
+                PinnedTool { kind: Kind::ListResources, ..tool("a", "x") },
+                "+ a is of ken, and lists the resources of the server",
+            ),
+            (
+                PinnedTool { kind: Kind::ReadResource, ..tool("a", "x") },
+                "+ a is of ken, and reads a resource of the server",
+            ),
         ] {
-            assert_eq!(Pinned(vec![tool("a", "x")]).differences(&Pinned(vec![said])), [line]);
+            let (plain, said) = (Pinned(vec![tool("a", "x")]), Pinned(vec![said]));
+            assert_eq!(plain.differences(&said), [line]);
+            assert_eq!(said.differences(&plain), [line.replacen('+', "-", 1)]);
         }
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("mcp.accepted.json");
