@@ -144,6 +144,16 @@ const DOWN: &[(&str, &str, &str, Seed)] = &[
         config(home, "[gateway]\nport = 0\nlisten = \"0.0.0.0\"\n");
         None
     }),
+    ("a rule forbids nothing", "rule-without-folder", "neither to the workspace nor to a trusted folder", |home| {
+        config(home, "[[workspace.rules]]\npath = \"/no/such/folder\"\npolicy = \"deny\"\n");
+        None
+    }),
+    ("a rule permits nothing, because it leads through a link", "rule-by-link", "/state/workspace/repos", |home| {
+        std::os::unix::fs::symlink(home.path("state"), home.path("link")).unwrap();
+        let path = home.path("link/workspace/repos");
+        config(home, &format!("[[workspace.rules]]\npath = {path:?}\npolicy = \"auto-edit\"\n"));
+        None
+    }),
     ("a secret is set that the own user does not need", "loopback-trusted", "API_SECRET", |home| {
         write(home, "secrets.env", "API_SECRET=x\n")
     }),

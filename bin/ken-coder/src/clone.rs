@@ -87,7 +87,7 @@ impl Operation for Clone {
 
     fn preview(&self, settings: &Settings) -> Result<Preview, Error> {
         let remote = self.check(settings)?;
-        let verdict = policy::of_folder(&settings.workspace, &self.repo, "a repository is fetched");
+        let verdict = policy::of_folder(&settings.rules, &self.repo, "a repository is fetched");
         let action = json!({"git": "clone", "url": self.url, "repo": self.repo, "network": describe(remote.network())});
         let about = (format!("Clone {} to {}", self.url, self.repo), &self.repo, Risk::Medium);
         let profile = sandbox::profile(settings, std::slice::from_ref(&self.repo), remote.network());
@@ -95,7 +95,7 @@ impl Operation for Clone {
     }
 
     fn run(&self, settings: &Settings) -> Result<Printed, Error> {
-        let verdict = policy::of_folder(&settings.workspace, &self.repo, "");
+        let verdict = policy::of_folder(&settings.rules, &self.repo, "");
         if verdict.approval == Approval::Deny {
             return Err(Error::forbidden(verdict.reason));
         }

@@ -130,7 +130,7 @@ impl Commit {
         };
         let attributes = repository.list(call)?;
         let fields: Vec<&str> = attributes.split('\0').collect();
-        let rule = policy::rule_of(&settings.workspace, &self.repo);
+        let rule = settings.rules.first(&self.repo);
         let (mut config, mut refused) = (String::new(), Vec::new());
         for [path, _, filter] in fields.as_chunks().0 {
             if matches!(*filter, "unspecified" | "unset" | "set") {
@@ -199,7 +199,7 @@ impl Commit {
     }
 
     fn preview_of(&self, settings: &Settings, staged: &Staged<'_>) -> Preview {
-        let verdict = policy::of_folder(&settings.workspace, &self.repo, "git records a commit");
+        let verdict = policy::of_folder(&settings.rules, &self.repo, "git records a commit");
         let branch = staged.repository.branch();
         let branch = branch.map_or("a detached HEAD", |name| name.trim_start_matches("refs/heads/"));
         let action = json!({"git": "commit", "repo": self.repo, "branch": branch, "message": self.text(),

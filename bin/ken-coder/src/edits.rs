@@ -4,7 +4,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use ken_tool::{Answer, Error};
-use ken_types::config::WorkspacePolicy;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -105,15 +104,14 @@ impl<E: Edits> Operation for E {
 /// Returns what git executes in the projects whose files are changed, if a rule lets them be edited: git has to be asked before the
 /// work on the files, in which no program can be started.
 fn guard(settings: &Settings, edits: &impl Edits) -> Result<GitFolders, Error> {
-    let has_rule = settings.workspace.rules.iter().any(|rule| rule.policy == WorkspacePolicy::AutoEdit);
-    if !has_rule {
+    if !settings.rules.let_edit() {
         return Ok(GitFolders::default());
     }
     let places: Vec<RelPath> = with_tree(settings, Access::Read, |tree| {
         let plan = Plan::of(tree, |plan| edits.plan(plan))?;
         Ok(plan.pairs().map(|(place, ..)| place.clone()).collect())
     })?;
-    if of_files(&settings.workspace, places.iter()).approval != Approval::None {
+    if of_files(&settings.rules, places.iter()).approval != Approval::None {
         return Ok(GitFolders::default());
     }
     let projects: BTreeSet<RelPath> = places.iter().filter_map(|place| settings.layout.project(place)).collect();

@@ -35,6 +35,7 @@ mod read_only;
 mod rel_path;
 mod repository;
 mod risk;
+mod rules;
 mod sandbox;
 mod search;
 mod settings;

@@ -14,7 +14,6 @@ use ken_types::proxy::{Host, ProxyReady, ProxyRules};
 use ken_types::secrets;
 use serde_json::{Value, json};
 
-use crate::policy::rule_of;
 use crate::rel_path::RelPath;
 use crate::settings::Settings;
 
@@ -28,7 +27,7 @@ impl Network<'_> {
     /// Returns the network of commands in `place`. Fails with `forbidden` if no rule of the operator names hosts for
     /// it.
     pub(crate) fn of<'a>(settings: &'a Settings, place: &RelPath) -> Result<Network<'a>, Error> {
-        match rule_of(&settings.workspace, place) {
+        match settings.rules.first(place) {
             Some(rule) if !rule.hosts.is_empty() => Ok(Network { rule }),
             _ => Err(Error::forbidden(format!("no rule names hosts that commands in {place} may reach"))
                 .at("/network")

@@ -4,11 +4,12 @@
 use std::ffi::OsStr;
 use std::path::Path;
 
-use ken_types::config::{Workspace, WorkspacePolicy, WorkspaceRule};
+use ken_types::config::WorkspacePolicy;
 pub(crate) use ken_types::ops::tools::Need as Approval;
 
 use crate::read_only::is_read_only;
 use crate::rel_path::RelPath;
+use crate::rules::Rules;
 use crate::settings::Settings;
 
 /// Whether a call needs approval, and why.
@@ -36,8 +37,8 @@ pub(crate) enum Permit {
 }
 
 /// Decides on a change of these files. The strictest of their rules applies.
-pub(crate) fn of_files<'a>(workspace: &Workspace, places: impl Iterator<Item = &'a RelPath>) -> Requirement {
-    let strictest = places.map(|place| (policy_of(workspace, place), place)).max_by_key(|(policy, _)| *policy);
+pub(crate) fn of_files<'a>(rules: &Rules, places: impl Iterator<Item = &'a RelPath>) -> Requirement {
+    let strictest = places.map(|place| (rules.policy(place), place)).max_by_key(|(policy, _)| *policy);
     match strictest {
         None => without_approval("nothing changes"),
         Some((WorkspacePolicy::AutoEdit, _)) => without_approval("a rule of the operator lets these files be edited"),
@@ -47,8 +48,8 @@ pub(crate) fn of_files<'a>(workspace: &Workspace, places: impl Iterator<Item = &
 }
 
 /// Decides on a change of a folder whose files are not known beforehand, as with git.
-pub(crate) fn of_folder(workspace: &Workspace, folder: &RelPath, why: &str) -> Requirement {
-    if denied_below(workspace, folder) { denied(folder) } else { with_approval(why) }
+pub(crate) fn of_folder(rules: &Rules, folder: &RelPath, why: &str) -> Requirement {
+    if rules.denies_below(folder) { denied(folder) } else { with_approval(why) }
 }
 
 /// A command line, with what a rule of the operator must match.
@@ -64,7 +65,7 @@ pub(crate) struct CommandLine<'a> {
 /// Decides on a command that can change the folders of `scope`.
 pub(crate) fn of_command(settings: &Settings, line: &CommandLine<'_>, scope: &[RelPath]) -> CommandRequirement {
     let is_read_only = !line.has_network && is_read_only(line.argv) && line.is_path_safe;
-    let forbidden = scope.iter().find(|folder| denied_below(&settings.workspace, folder));
+    let forbidden = scope.iter().find(|folder| settings.rules.denies_below(folder));
     let verdict = match forbidden {
         _ if is_read_only => without_approval("the command only reads"),
         Some(folder) => denied(folder),
@@ -78,7 +79,7 @@ pub(crate) fn of_command(settings: &Settings, line: &CommandLine<'_>, scope: &[R
 /// Whether the rule of the folder lists this command, with this standard input and this network. A program that is
 /// named without a path must be one of the system.
 pub(crate) fn is_listed(settings: &Settings, line: &CommandLine<'_>) -> bool {
-    let Some(rule) = rule_of(&settings.workspace, line.cwd) else {
+    let Some(rule) = settings.rules.first(line.cwd) else {
         return false;
     };
     let is_known = rule.commands.iter().any(|known| known.allows(line.argv, line.stdin, line.has_network));
@@ -107,44 +108,31 @@ fn denied(place: &RelPath) -> Requirement {
     Requirement { approval: Approval::Deny, reason: format!("a rule of the operator forbids changes of {place}") }
 }
 
-pub(crate) fn rule_of<'a>(workspace: &'a Workspace, place: &RelPath) -> Option<&'a WorkspaceRule> {
-    workspace.rules.iter().find(|rule| folder_of(rule).is_some_and(|folder| place.is_in(&folder)))
-}
-
-fn policy_of(workspace: &Workspace, place: &RelPath) -> WorkspacePolicy {
-    rule_of(workspace, place).map_or(WorkspacePolicy::Ask, |rule| rule.policy)
-}
-
-/// Whether a command that can change a folder could change a denied path: the folder itself or a path below it.
-fn denied_below(workspace: &Workspace, folder: &RelPath) -> bool {
-    let below = workspace
-        .rules
-        .iter()
-        .any(|rule| rule.policy == WorkspacePolicy::Deny && folder_of(rule).is_some_and(|denied| denied.is_in(folder)));
-    below || policy_of(workspace, folder) == WorkspacePolicy::Deny
-}
-
-fn folder_of(rule: &WorkspaceRule) -> Option<RelPath> {
-    RelPath::parse(&rule.path).ok()
-}
-
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
 
-    use super::*;
+    use ken_types::config::WorkspaceRule;
 
-    fn workspace() -> Workspace {
-        serde_json::from_str(
-            r#"{"rules":[{"path":"repos/site/secret","policy":"deny"},{"path":"repos/site","policy":"auto-edit",
-                "commands":[["make","test"]]},{"path":"projects/x","policy":"ask"}]}"#,
+    use super::*;
+    use crate::rel_path::Layout;
+
+    fn rules(text: &str) -> Rules {
+        let rules: Vec<WorkspaceRule> = serde_json::from_str(text).unwrap();
+        let root = Path::new("/nothing/here");
+        Rules::of(&rules, root, root, Layout::Workspace).unwrap()
+    }
+
+    fn of_site() -> Rules {
+        rules(
+            r#"[{"path":"repos/site/secret","policy":"deny"},{"path":"repos/site","policy":"auto-edit",
+                "commands":[["make","test"]]},{"path":"projects/x","policy":"ask"}]"#,
         )
-        .unwrap()
     }
 
     fn files(names: &[&str]) -> Approval {
         let places: Vec<RelPath> = names.iter().map(|name| RelPath::parse(name).unwrap()).collect();
-        of_files(&workspace(), places.iter()).approval
+        of_files(&of_site(), places.iter()).approval
     }
 
     #[test]
@@ -160,12 +148,9 @@ mod tests {
     #[test]
     fn a_command_needs_approval_unless_it_only_reads_or_is_listed() {
         let (root, state) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-        let rules = r#"{"rules":[{"path":"repos/a","policy":"ask","commands":[["make","test"],
-            {"argv":["./fetch"],"network":true}]},{"path":"repos/no","policy":"deny","commands":[["make","test"]]}]}"#;
-        let settings = Settings {
-            workspace: serde_json::from_str(rules).unwrap(),
-            ..Settings::of_folders(root.path(), state.path()).unwrap()
-        };
+        let text = r#"[{"path":"repos/a","policy":"ask","commands":[["make","test"],
+            {"argv":["./fetch"],"network":true}]},{"path":"repos/no","policy":"deny","commands":[["make","test"]]}]"#;
+        let settings = Settings { rules: rules(text), ..Settings::of_folders(root.path(), state.path()).unwrap() };
         let (reads, other) = (&["ls", "-l"][..], &["make"][..]);
         let (listed, fetch) = (&["make", "test"][..], &["./fetch"][..]);
         for (argv, stdin, has_network, of_a, of_no, of_b) in [
@@ -223,9 +208,9 @@ mod tests {
             ("repos/site/secret/deep", Approval::Deny),
             ("repos/site/public", Approval::Ask),
         ] {
-            assert_eq!(of_folder(&workspace(), &folder(name), "").approval, expected, "{name}");
+            assert_eq!(of_folder(&of_site(), &folder(name), "").approval, expected, "{name}");
         }
-        assert_eq!(of_folder(&workspace(), &folder("repos/site"), "").approval, Approval::Deny);
-        assert_eq!(of_folder(&workspace(), &folder("projects/x"), "").approval, Approval::Ask);
+        assert_eq!(of_folder(&of_site(), &folder("repos/site"), "").approval, Approval::Deny);
+        assert_eq!(of_folder(&of_site(), &folder("projects/x"), "").approval, Approval::Ask);
     }
 }

@@ -57,7 +57,7 @@ impl Preview {
         diff: Option<String>,
         (sandbox, state): (&str, &Value),
     ) -> Preview {
-        let trusted = settings.trusts(target);
+        let trusted = settings.rules.trusts(target);
         let target = settings.shown(target);
         let exact = FingerprintData {
             action_type,
@@ -132,7 +132,7 @@ impl Preview {
             files.push(serde_json::json!({"path": place, "before": before, "after": after}));
             places.push(place);
         }
-        let mut verdict = of_files(&settings.workspace, places.iter().copied());
+        let mut verdict = of_files(&settings.rules, places.iter().copied());
         if verdict.approval == Approval::None && places.iter().any(|place| guard.executes(place) || guard.holds(place))
         {
             verdict = with_approval("a file is changed that git executes or includes");

@@ -84,7 +84,7 @@ impl Push {
         let words =
             ["log", "--no-color", "--no-show-signature", "--format=%h %s", "-n", COMMITS, &here, "--not", &there];
         let commits = repository.read(&GitCall::new(&words))?.text;
-        let verdict = policy::of_folder(&settings.workspace, &self.repo, "git publishes a branch");
+        let verdict = policy::of_folder(&settings.rules, &self.repo, "git publishes a branch");
         let action = json!({"git": "push", "repo": self.repo, "remote": url, "branch": branch, "commit": commit,
             "commits": commits.lines().collect::<Vec<_>>(), "network": describe(remote.network())});
         let about = (format!("Push {branch} of {} to {url}", self.repo), &self.repo, Risk::High);

@@ -17,6 +17,7 @@ use serde::Deserialize;
 use sha2::{Digest, Sha256};
 
 use crate::rel_path::{FOLDERS, Layout, RelPath};
+use crate::rules::Rules;
 
 /// The settings that every command uses.
 #[derive(Debug, Clone)]
@@ -29,6 +30,8 @@ pub(crate) struct Settings {
     /// The folder of the journal, outside the workspace.
     pub(crate) state: PathBuf,
     pub(crate) workspace: Workspace,
+    /// The rules of the workspace that apply below the root.
+    pub(crate) rules: Rules,
     /// ken's own files and folders. Nothing that contains one of them, or lies in one, is granted to a command, but for the
     /// workspace.
     pub(crate) own: Vec<PathBuf>,
@@ -51,9 +54,9 @@ impl Settings {
         if text("KEN_OUTSIDE").is_some() {
             workspace.distrust();
         }
-        let root = workspace.folder(&places.state, path("KEN_WORKSPACE"));
+        let configured = workspace.folder(&places.state, path("KEN_WORKSPACE"));
         let state = places.state.join("coder");
-        let root = create_folder(&root, &FOLDERS)?;
+        let root = create_folder(&configured, &FOLDERS)?;
         let folder = open(&root)?;
         let state = create_folder(&state, &["journal", "objects", "pending", "plans"])?;
         if state.starts_with(&root) {
@@ -64,6 +67,7 @@ impl Settings {
         }
         let settings = Settings {
             own: places.own(),
+            rules: Rules::of(&workspace.rules, &root, &configured, Layout::Workspace)?,
             root,
             folder,
             layout: Layout::Workspace,
@@ -102,6 +106,7 @@ impl Settings {
             layout: Layout::Workspace,
             state: state.to_owned(),
             workspace: Workspace::default(),
+            rules: Rules::default(),
             own: Vec::new(),
             secrets: PathBuf::new(),
             run: String::new(),
@@ -112,13 +117,13 @@ impl Settings {
     }
 
     /// Returns the settings for a trusted folder in place of the workspace. Fails if it is not trusted (any more).
-    pub(crate) fn bound(mut self, folder: &Path) -> Result<Settings, Error> {
+    pub(crate) fn bound(self, folder: &Path) -> Result<Settings, Error> {
         let state = self.state.parent().unwrap_or(&self.state);
         let opened = Folders::read(state)?.open(folder)?;
         // It may have been trusted before ken's own files came to be there.
         check_apart(folder, &self.own)?;
-        self.workspace.keep_rules_of(folder);
-        Ok(Settings { root: folder.to_owned(), folder: Arc::new(opened), layout: Layout::Folder, ..self })
+        let rules = Rules::of(&self.workspace.rules, folder, folder, Layout::Folder)?;
+        Ok(Settings { rules, root: folder.to_owned(), folder: Arc::new(opened), layout: Layout::Folder, ..self })
     }
 
     /// Returns a place as a person is shown it: by its path in the workspace, or by its whole path in a folder of the person's
@@ -139,15 +144,6 @@ impl Settings {
             Layout::Workspace => format!("{name}.json"),
             Layout::Folder => format!("{name}-{}.json", root.get(..16).unwrap_or_default()),
         })
-    }
-
-    /// Whether the rule for a target, and every rule for a part of it, also counts in turns that have read outside text.
-    pub(crate) fn trusts(&self, target: &RelPath) -> bool {
-        let folders =
-            self.workspace.rules.iter().filter_map(|rule| Some((RelPath::parse(&rule.path).ok()?, rule.trusted)));
-        let (above, below): (Vec<_>, Vec<_>) = folders.partition(|(folder, _)| target.is_in(folder));
-        let is_trusted_below = below.iter().all(|(folder, trusted)| *trusted || !folder.is_in(target));
-        above.first().is_some_and(|(_, trusted)| *trusted) && is_trusted_below
     }
 
     /// Returns the same settings for another folder that is only read.

@@ -155,6 +155,16 @@ pub fn check_apart(folder: &Path, own: &[PathBuf]) -> Result<(), Error> {
     })
 }
 
+/// Returns an absolute path without symbolic links, as far as there is something at it.
+pub fn resolved(path: &Path) -> PathBuf {
+    let found = path.ancestors().find_map(|above| {
+        let rest = path.strip_prefix(above).ok()?;
+        Some(above.canonicalize().ok()?.join(rest))
+    });
+    // Joined with nothing, a path ends with a slash.
+    found.as_deref().unwrap_or(path).components().collect()
+}
+
 /// How two folders are not apart. The first one is the subject.
 enum Apart {
     Holds,

@@ -7,7 +7,7 @@
 mod folders;
 mod owner;
 
-pub use folders::{Folders, Identity, check_apart};
+pub use folders::{Folders, Identity, check_apart, resolved};
 pub use owner::{Owner, work_as_owner};
 
 use std::fs::{File, Metadata, OpenOptions, Permissions};

@@ -634,19 +634,6 @@ impl Workspace {
         }
     }
 
-    /// Keeps the rules with absolute paths that apply in a trusted folder, relative to it.
-    pub fn keep_rules_of(&mut self, folder: &Path) {
-        self.rules.retain_mut(|rule| {
-            let path = Path::new(&rule.path);
-            let relative = match path.strip_prefix(folder) {
-                Ok(below) => below.to_str().map(str::to_owned),
-                Err(_) => (path.is_absolute() && folder.starts_with(path)).then(String::new),
-            };
-            rule.path = relative.clone().unwrap_or_default();
-            relative.is_some()
-        });
-    }
-
     /// Removes the permissions of all rules that are not `trusted`. What a rule denies stays denied.
     pub fn distrust(&mut self) {
         for rule in self.rules.iter_mut().filter(|rule| !rule.trusted) {

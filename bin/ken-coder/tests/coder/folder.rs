@@ -1,6 +1,7 @@
 //! A call that is bound to a folder of the person's own: it is the workspace, the whole of it, and nothing else is.
 
 use std::fs;
+use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::process::Output;
 
@@ -147,6 +148,57 @@ fn rules_for_the_folder_have_its_absolute_path() {
     home.configure(&rules.replace("secret\", policy = \"deny", "docs/a\", policy = \"ask"));
     assert_eq!(preview(&home, &folder, "run", &json!({"argv": ["make", "test"]}))["approval"], "none");
     assert_eq!(preview(&home, &folder, "run", &json!({"argv": ["make", "all"]}))["approval"], "ask");
+}
+
+/// Links in the path of a rule, whoever has made them: a rule forbids and asks at the place to which they lead, and permits nothing
+/// there.
+#[test]
+fn a_rule_forbids_also_where_links_lead_and_permits_only_where_it_is_written() {
+    let (home, own) = site();
+    let (folder, at) = (own.path().join("site"), own.path().display());
+    for (link, to) in [("link", "site"), ("up", "."), ("site/in", "docs"), ("site/dead", "none"), ("site/loop", "loop")]
+    {
+        symlink(to, own.path().join(link)).unwrap();
+    }
+    let asks = |rules: &[(&str, &str)], path: &str| {
+        let rules = rules.iter().map(|(path, policy)| format!("{{ path = \"{at}/{path}\", policy = \"{policy}\" }}"));
+        home.configure(&format!("rules = [{}]", rules.collect::<Vec<_>>().join(", ")));
+        preview(&home, &folder, "write", &json!({"path": path, "content": "x"}))["approval"].take()
+    };
+    let (edit, ask, deny) = ("auto-edit", "ask", "deny");
+    for (rules, path, expected) in [
+        (&[("link/secret", deny), ("site", edit)][..], "secret/b", "deny"),
+        (&[("link/secret", deny), ("site", edit)], "b", "none"),
+        (&[("link/none/deep", deny), ("site", edit)], "none/deep/b", "deny"),
+        (&[("link", deny), ("site", edit)], "b", "deny"),
+        (&[("up", deny), ("site", edit)], "b", "deny"),
+        (&[("link", edit)], "b", "ask"),
+        (&[("link", edit), ("site", edit)], "b", "none"),
+        (&[("site/in/x", deny), ("site", edit)], "docs/x", "deny"),
+        (&[("site/in/x", deny), ("site", edit)], "docs/y", "none"),
+        (&[("site/in", ask), ("site", edit)], "docs/y", "ask"),
+        (&[("site/in", ask), ("site/docs", deny)], "docs/y", "deny"),
+        (&[("site/in", edit), ("site/docs", deny)], "docs/y", "deny"),
+        (&[("site/in", edit)], "docs/y", "ask"),
+        (&[("site/docs", edit), ("site/in", deny)], "docs/y", "none"), // the first one counts
+        (&[("site/dead/x", deny), ("site", edit)], "none/x", "deny"),  // the write itself makes what the link leads to
+        (&[("site/dead/x", deny), ("site", edit)], "none/y", "none"),
+        (&[("site/loop/x", deny), ("site", edit)], "y", "none"),
+        (&[("other", deny), ("site", edit)], "y", "none"),
+    ] {
+        assert_eq!(asks(rules, path), expected, "{rules:?} {path}");
+    }
+    // A command could change what is denied, and is listed for another place.
+    let run = json!({"argv": ["make", "test"]});
+    asks(&[("link/docs/a.md", deny)], "b");
+    assert_eq!(preview(&home, &folder, "run", &run)["approval"], "deny");
+    let listed = |path: &str| {
+        format!("rules = [{{ path = \"{at}/{path}\", policy = \"ask\", commands = [[\"make\", \"test\"]] }}]")
+    };
+    for (path, expected) in [("link", "ask"), ("site", "none"), ("up", "ask"), ("", "none")] {
+        home.configure(&listed(path));
+        assert_eq!(preview(&home, &folder, "run", &run)["approval"], expected, "{path}");
+    }
 }
 
 /// What a rule let the agent edit is compared in the next approval, whatever another session did in another folder meanwhile.

@@ -1,5 +1,7 @@
 //! Tests of previews: what needs approval, and that the fingerprint changes with everything that the call would do.
 
+use std::os::unix::fs::symlink;
+
 use crate::common::Home;
 use serde_json::{Value, json};
 
@@ -106,6 +108,54 @@ fn only_a_rule_of_the_operator_frees_a_change() {
     assert!(home.why_not("list", &json!({})).contains("policy"), "a rule that is wrong frees nothing");
     home.configure("rules = [{ path = \"../x\", policy = \"auto-edit\" }]");
     assert!(home.why_not("list", &json!({})).contains("../x"));
+}
+
+/// A place of the workspace can be written with its whole path, also through a link that the operator's home lies behind.
+#[test]
+fn a_rule_with_an_absolute_path_applies_in_the_workspace() {
+    let home = Home::new();
+    let aside = tempfile::tempdir().unwrap();
+    let (link, folder) = (aside.path().join("link"), home.folder().display());
+    symlink(home.folder(), &link).unwrap();
+    symlink("docs", home.path("repos/site/in")).unwrap();
+    let repos = "{ path = \"repos\", policy = \"auto-edit\" }";
+    let rule = |path: &str, policy: &str| format!("{{ path = \"{path}\", policy = \"{policy}\" }}");
+    let workspace = format!("{folder}/state/workspace");
+    let by_link = format!("{}/state/workspace", link.display());
+    let write = |path: &str| json!({"path": path, "content": "x"});
+    for (rules, path, expected) in [
+        (vec![rule(&format!("{workspace}/repos/site/secret"), "deny"), repos.into()], "repos/site/secret/a", "deny"),
+        (vec![rule(&format!("{workspace}/repos/site/secret"), "deny"), repos.into()], "repos/site/a", "none"),
+        (vec![rule(&format!("{by_link}/repos/site/secret"), "deny"), repos.into()], "repos/site/secret/a", "deny"),
+        (vec![rule(&format!("{workspace}/repos"), "auto-edit")], "repos/site/a", "none"),
+        (vec![rule(&format!("{by_link}/repos"), "auto-edit")], "repos/site/a", "ask"),
+        (vec![rule(&workspace, "deny"), repos.into()], "repos/site/a", "deny"),
+        (vec![rule("repos/site/in", "deny"), repos.into()], "repos/site/docs/a", "deny"),
+        (vec![rule("repos/site/in", "auto-edit")], "repos/site/docs/a", "ask"),
+        // A rule for the folders above is one for trusted folders, but nothing is changed where that is forbidden.
+        (vec![rule(&folder.to_string(), "deny")], "repos/site/a", "deny"),
+        (vec![repos.into(), rule(&folder.to_string(), "deny")], "repos/site/a", "none"),
+        (vec![rule(&folder.to_string(), "auto-edit")], "repos/site/a", "ask"),
+        (vec![rule(&folder.to_string(), "ask"), repos.into()], "repos/site/a", "none"),
+        (vec![rule("/nothing/here", "deny"), repos.into()], "repos/site/a", "none"),
+    ] {
+        home.configure(&format!("rules = [{}]", rules.join(", ")));
+        assert_eq!(approval(&home, "write", &write(path)), expected, "{rules:?} {path}");
+    }
+    // A home behind a link, as the operator writes it.
+    home.configure(&format!("rules = [{}]", rule(&format!("{by_link}/repos"), "auto-edit")));
+    let call = write("repos/site/a").to_string();
+    let mut command = home.command(&["write", "--preview", "--json", &call]);
+    let output = command.env("KEN_HOME", &link).output().unwrap();
+    assert_eq!(serde_json::from_slice::<Value>(&output.stdout).unwrap()["approval"], "none");
+    // A command in a folder that is a link could change what lies behind it.
+    symlink("site", home.path("repos/alias")).unwrap();
+    home.configure(&format!("rules = [{}]", rule(&format!("{workspace}/repos/site"), "deny")));
+    assert_eq!(approval(&home, "run", &json!({"argv": ["touch", "a"], "cwd": "repos/site"})), "deny");
+    assert!(home.why_not("run", &json!({"argv": ["touch", "a"], "cwd": "repos/alias"})).contains("symbolic link"));
+    // What cannot be compared with the paths of calls frees nothing.
+    home.configure(&format!("rules = [{}]", rule(&format!("repos/{}", "x".repeat(256)), "deny")));
+    assert!(home.why_not("list", &json!({})).contains("a name of 256 bytes"));
 }
 
 #[test]

@@ -197,7 +197,7 @@ fn examine(places: &Places) -> Vec<Finding> {
     findings.0.extend(sandbox::find());
     // What stands in the place of the state directory has been reported already.
     if places.state.is_dir() || !places.state.exists() {
-        texts::check(places, &mut findings);
+        texts::check(places, &config.workspace, &mut findings);
     }
     units::check(places, &mut findings);
     progress.set("checking the parts");
