@@ -450,26 +450,64 @@ fn of_a_picture_the_caption_is_answered() {
 #[test]
 fn what_a_message_replies_to_is_passed_on() {
     let platform = BotApi::start();
-    let quoting = |id: u64, author: i64, text: &str| {
-        let mut reply = update(id, 7, "Is it so?");
-        reply["message"]["reply_to_message"] = json!({"text": text, "from": {"id": author, "first_name": "Eve"}});
-        reply
-    };
     let system = builder(&platform)
         .script(&[
             json!({"when": "the pump is blue", "events": [{"text": "It is blue."}]}),
             json!({"events": [{"text": "Nothing was quoted."}]}),
         ])
         .start();
-    // User 17 is the bot.
-    for (id, author, has_read_outside) in [(1, 17, false), (2, 7, false), (3, 8, true)] {
-        accepted(&system, &quoting(id, author, "I say: the pump is blue"));
-        let count = usize::try_from(id).unwrap();
-        assert_eq!(texts(&platform, 7, count)[count - 1], "It is blue.");
+    // Each message begins a session, but for one. Returns what its turn has read, and the id of the answer.
+    let mut count = 0;
+    let mut turn = |is_new: bool, change: &dyn Fn(&mut Value)| {
+        for is_command in [true, false].into_iter().filter(|is_command| is_new || !is_command) {
+            count += 1;
+            let mut sent_update = update(count, 7, if is_command { "/new" } else { "Is it so?" });
+            if !is_command {
+                change(&mut sent_update["message"]);
+            }
+            accepted(&system, &sent_update);
+            texts(&platform, 7, usize::try_from(count).unwrap());
+        }
+        sent(&system);
         let session = system.get("/api/chat/sessions").expect(200).text("/sessions/0/sessionId");
-        let events = system.get(&format!("/agents/orchestrator/{session}?offset=-1")).expect(200);
-        assert_eq!(events.body_text().contains(r#""outside":["quote"]"#), has_read_outside, "{author}");
+        let events = system.get(&format!("/agents/orchestrator/{session}?offset=-1")).expect(200).body_text();
+        let outside = events.split(r#""outside":["#).nth(1).map(|rest| rest.split(']').next().unwrap().to_owned());
+        (outside.unwrap_or_default(), platform.calls("sendMessage").last().unwrap().sent.unwrap())
+    };
+    let quoting = |original: Value| {
+        move |message: &mut Value| {
+            message["reply_to_message"] = original.clone();
+            message["reply_to_message"]["text"] = json!("I say: the pump is blue");
+        }
+    };
+    // User 17 is the bot.
+    let of_bot = |id: i64| json!({"message_id": id, "from": {"id": 17, "is_bot": true, "first_name": "ken"}});
+    let of_eve = json!({"from": {"id": 8, "first_name": "Eve"}});
+    let (quote, none) = (r#""quote""#.to_owned(), String::new());
+    let (read, plain) = turn(true, &|_| {});
+    assert_eq!(read, none);
+    let (read, tainted) = turn(true, &quoting(of_eve.clone()));
+    assert_eq!(read, quote);
+    assert_eq!(platform.texts(7).last().unwrap(), "It is blue.");
+    let own = json!({"id": 7, "is_bot": false, "first_name": "Ada"});
+    for (original, expected) in [
+        (of_bot(plain), &none),
+        (of_bot(tainted), &quote),
+        (of_bot(tainted + 1_000), &quote),
+        (json!({"from": {"id": 17}}), &quote),
+        (json!({"from": own}), &none),
+        (of_eve, &quote),
+        (json!({"from": own, "forward_origin": {"type": "user", "sender_user": {"id": 8}}}), &quote),
+        (json!({"from": own, "forward_origin": {"type": "user", "sender_user": own}}), &quote),
+        (json!({"from": own, "via_bot": {"id": 77, "is_bot": true, "first_name": "Gif"}}), &quote),
+    ] {
+        assert_eq!(turn(true, &quoting(original.clone())).0, *expected, "{original}");
     }
+    // A session knows what it has read itself, whatever its answers are quoted for.
+    let (_, answer) = turn(true, &|_| {});
+    assert_eq!(turn(false, &quoting(of_bot(answer))).0, none);
+    let by_bot = turn(true, &|message| message["via_bot"] = json!({"id": 77, "is_bot": true, "first_name": "Gif"}));
+    assert_eq!(by_bot.0, r#""forward""#);
 }
 
 /// The users whom the configuration admits are in no table, but they may write too.

@@ -2,7 +2,7 @@
 //! immediate replies into the outbox. The update is acknowledged only then. Each step has its own key or id, so a repeat after
 //! a crash completes what is missing and does nothing twice.
 
-use ken_chat::{Connector, Effect, FORWARDED, Inbound, Prepared, QUOTED, Received, chosen_model};
+use ken_chat::{Connector, Effect, FORWARDED, Inbound, Prepared, QUOTED, QUOTED_ID, Received, chosen_model};
 use ken_types::id::{EventId, Mint, random};
 use ken_types::limits::PROMPT_BYTES;
 use ken_types::ops::messenger::{
@@ -157,23 +157,25 @@ fn mentions_bot(message: &Message, settings: &Settings) -> bool {
         || settings.mention_patterns.iter().any(|pattern| text.contains(pattern))
 }
 
-/// The text that a message replies to. Its author is named only if that is neither the sender nor the bot.
-fn quoted(message: &Message, settings: &Settings) -> Option<Quoted> {
+/// The text that a message replies to, and the platform's id of its message if that is one of the bot. Its author is named only
+/// if that is neither the sender nor the bot.
+fn quoted(message: &Message, settings: &Settings) -> Option<(Quoted, Option<String>)> {
     let quoted = message.quoted.as_ref()?;
-    let is_own = |id: &str| id == message.sender_id || settings.bot_id() == Some(id);
-    let author = match &quoted.author {
-        Some((id, _)) if is_own(id) => None,
-        Some((_, Some(name))) => Some(name.clone()),
-        Some((_, None)) | None => Some("somebody".to_owned()),
-    };
-    Some(Quoted { text: quoted.text.clone(), author })
+    let sender = quoted.sender_id.as_deref();
+    let is_of_bot = sender.is_some() && sender == settings.bot_id();
+    let is_own = is_of_bot || sender == Some(&message.sender_id);
+    let author = (!is_own).then(|| quoted.author.clone().unwrap_or_else(|| "somebody".to_owned()));
+    // Without an id it is a message of which the store knows nothing.
+    let id = is_of_bot.then(|| quoted.message_id.clone().unwrap_or_default());
+    Some((Quoted { text: quoted.text.clone(), author }, id))
 }
 
 fn inbound(app: &App, message: &Message, text: String, raw: &Value) -> Result<Inbound, Error> {
     let mut context = Map::new();
-    if let Some(quoted) = quoted(message, &app.settings) {
+    if let Some((quoted, id)) = quoted(message, &app.settings) {
         let quoted = serde_json::to_value(quoted).map_err(|error| Error::internal(error.to_string()))?;
         context.insert(QUOTED.to_owned(), quoted);
+        context.extend(id.map(|id| (QUOTED_ID.to_owned(), id.into())));
     }
     for (name, value) in [
         ("actorDisplayName", &message.sender_name),
@@ -357,18 +359,25 @@ mod tests {
     fn the_author_of_a_quoted_text_is_named_if_it_is_somebody_else() {
         let settings =
             Settings { keys: Some(Keys { token: "17:x".into(), secret: "s".into() }), ..Settings::default() };
-        let author = |author: Option<(&str, Option<&str>)>| {
-            let author = author.map(|(id, name)| (id.to_owned(), name.map(str::to_owned)));
-            let quoted = Some(crate::update::Quoted { text: "x".to_owned(), author });
+        let author = |sender: Option<&str>, author: Option<&str>| {
+            let (sender_id, author) = (sender.map(str::to_owned), author.map(str::to_owned));
+            let message_id = Some("5".to_owned());
+            let quoted = Some(crate::update::Quoted { text: "x".to_owned(), sender_id, author, message_id });
             let message = Message { sender_id: "7".to_owned(), quoted, ..Message::default() };
-            super::quoted(&message, &settings).unwrap().author
+            let (quoted, id) = super::quoted(&message, &settings).unwrap();
+            (quoted.author, id)
         };
-        assert_eq!(author(Some(("7", Some("Ada")))), None);
-        assert_eq!(author(Some(("17", Some("ken")))), None);
-        assert_eq!(author(Some(("8", Some("Bob")))).as_deref(), Some("Bob"));
-        assert_eq!(author(Some(("8", None))).as_deref(), Some("somebody"));
-        assert_eq!(author(None).as_deref(), Some("somebody"));
+        let named = |name: &str| Some(name.to_owned());
+        assert_eq!(author(Some("7"), Some("Ada")), (None, None));
+        assert_eq!(author(Some("17"), Some("ken")), (None, named("5")));
+        assert_eq!(author(Some("8"), Some("Bob")), (named("Bob"), None));
+        assert_eq!(author(None, Some("Ada")), (named("Ada"), None));
+        assert_eq!(author(Some("8"), None), (named("somebody"), None));
+        assert_eq!(author(None, None), (named("somebody"), None));
         assert_eq!(super::quoted(&Message::default(), &settings), None);
+        // Without a token the bot has no id, and nothing is its own.
+        let message = Message { quoted: Some(crate::update::Quoted::default()), ..Message::default() };
+        assert_eq!(super::quoted(&message, &Settings::default()).unwrap().0.author, named("somebody"));
     }
 
     #[test]

@@ -62,7 +62,7 @@ pub(crate) struct Message {
     pub(crate) unread: Option<&'static str>,
     /// The text that it replies to.
     pub(crate) quoted: Option<Quoted>,
-    /// Who wrote the text, if the sender has only forwarded it.
+    /// Who wrote the text, if the sender has only forwarded it, or has let a bot make it.
     pub(crate) forwarded: Option<String>,
     /// Usernames that the text mentions, in lower case without `@`; ids of users that it names without a username.
     pub(crate) mentions: Vec<String>,
@@ -71,11 +71,14 @@ pub(crate) struct Message {
 }
 
 /// The text that a message replies to: the part that the sender has marked, or else all of it.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Quoted {
     pub(crate) text: String,
-    /// The id and the name of its author; unknown for a message of another chat.
-    pub(crate) author: Option<(String, Option<String>)>,
+    /// The id of whoever has sent it and written it; unknown for a message of another chat.
+    pub(crate) sender_id: Option<String>,
+    /// The name of its author.
+    pub(crate) author: Option<String>,
+    pub(crate) message_id: Option<String>,
 }
 
 /// Why a message cannot be a prompt.
@@ -200,11 +203,12 @@ fn message(fields: &Value) -> Content {
     }))
 }
 
-/// The author of a forwarded message: that of `forward_origin`, or of the fields that platforms had before it. The name may be
-/// unknown, but a forwarded message always has an author.
+/// The author of a message that its sender has not written: that of `forward_origin`, or of the fields that platforms had before
+/// it, or the bot that has made it for the sender. The name may be unknown, but such a message always has an author. ken makes
+/// none for others.
 fn forwarded(fields: &Value) -> Option<String> {
-    let origin = fields.get("forward_origin");
-    if origin.is_none() && fields.get("forward_date").is_none() {
+    let (origin, bot) = (fields.get("forward_origin"), fields.get("via_bot"));
+    if origin.is_none() && fields.get("forward_date").is_none() && bot.is_none() {
         return None;
     }
     let of_origin = ["sender_user", "sender_chat", "chat"].iter().filter_map(|name| origin?.get(*name)).find_map(name);
@@ -213,7 +217,7 @@ fn forwarded(fields: &Value) -> Option<String> {
         let name = origin.and_then(|origin| origin.get("sender_user_name")).or(fields.get("forward_sender_name"));
         name?.as_str().map(str::to_owned)
     };
-    let known = of_origin.or(of_fields).or_else(hidden);
+    let known = of_origin.or(of_fields).or_else(hidden).or_else(|| name(bot?));
     Some(known.unwrap_or_else(|| "somebody".to_owned()).chars().take(MAX_NAME_CHARACTERS).collect())
 }
 
@@ -224,9 +228,16 @@ fn quoted(fields: &Value) -> Option<Quoted> {
     let part = fields.pointer("/quote/text");
     let text = [part, original.get("text"), original.get("caption")].into_iter().flatten().find_map(Value::as_str)?;
     let text: String = text.chars().take(MAX_QUOTED_CHARACTERS).collect();
-    let mut senders = ["from", "sender_chat"].iter().filter_map(|field| original.get(*field));
-    let author = senders.find_map(|sender| Some((id(sender)?, name(sender))));
-    Some(Quoted { text, author }).filter(|quoted| !quoted.text.trim().is_empty())
+    // What a bot sends for a business has the person whose account it is in `from`.
+    let mut senders = ["sender_business_bot", "from", "sender_chat"].iter().filter_map(|field| original.get(*field));
+    let (sender_id, author) = match (forwarded(original), senders.find_map(|sender| Some((id(sender)?, name(sender)))))
+    {
+        (Some(author), _) => (None, Some(author)),
+        (None, Some((id, name))) => (Some(id), name),
+        (None, None) => (None, None),
+    };
+    let message_id = original.get("message_id").and_then(number);
+    Some(Quoted { text, sender_id, author, message_id }).filter(|quoted| !quoted.text.trim().is_empty())
 }
 
 fn press(fields: &Value) -> Content {
@@ -377,25 +388,43 @@ mod tests {
     #[test]
     fn what_a_message_replies_to() {
         let ada = json!({"id": 7, "first_name": "Ada"});
-        let mut message = json!({"from": {"id": 1}, "chat": {"id": 1, "type": "private"}, "text": "Is it so?",
-            "reply_to_message": {"from": ada, "text": "All of it."}});
-        let quoted = |message: &Value| match read(json!({"update_id": 1, "message": message})) {
-            Content::Message(message) => message.quoted,
-            other => panic!("{other:?}"),
+        let quoted = |original: Value, part: Value| {
+            let message = json!({"from": {"id": 1}, "chat": {"id": 1, "type": "private"}, "text": "Is it so?",
+                "reply_to_message": original, "quote": part});
+            match read(json!({"update_id": 1, "message": message})) {
+                Content::Message(message) => message.quoted,
+                other => panic!("{other:?}"),
+            }
         };
-        let of_ada = Some(("7".to_owned(), Some("Ada".to_owned())));
-        assert_eq!(quoted(&message), Some(Quoted { text: "All of it.".to_owned(), author: of_ada.clone() }));
-        message["quote"] = json!({"text": "of it"});
-        assert_eq!(quoted(&message), Some(Quoted { text: "of it".to_owned(), author: of_ada }));
+        let of = |text: &str, sender: Option<&str>, author: Option<&str>| {
+            let (sender_id, author) = (sender.map(str::to_owned), author.map(str::to_owned));
+            Some(Quoted { text: text.to_owned(), sender_id, author, message_id: None })
+        };
+        let whole = json!({"from": ada, "text": "All of it."});
+        assert_eq!(quoted(whole.clone(), Value::Null), of("All of it.", Some("7"), Some("Ada")));
+        assert_eq!(quoted(whole, json!({"text": "of it"})), of("of it", Some("7"), Some("Ada")));
         // The message that opened a topic has no text.
-        for (field, other) in
-            [("reply_to_message", json!({"from": {"id": 7}, "forum_topic_created": {}})), ("quote", json!(7))]
-        {
-            message[field] = other;
+        assert_eq!(quoted(json!({"from": {"id": 7}, "forum_topic_created": {}}), json!(7)), None);
+        let long = json!({"caption": "é".repeat(MAX_QUOTED_CHARACTERS + 1)});
+        assert_eq!(quoted(long, Value::Null), of(&"é".repeat(MAX_QUOTED_CHARACTERS), None, None));
+        // What somebody has only passed on is not their own, also if they wrote it once.
+        for (field, value, author) in [
+            ("forward_origin", json!({"type": "user", "sender_user": {"id": 66, "first_name": "Eve"}}), "Eve"),
+            ("forward_origin", json!({"type": "user", "sender_user": ada}), "Ada"),
+            ("forward_origin", json!({}), "somebody"),
+            ("forward_date", json!(1), "somebody"),
+            ("via_bot", json!({"id": 77, "username": "gif_bot"}), "gif_bot"),
+        ] {
+            let original = json!({"from": ada, "text": "x", field: value});
+            assert_eq!(quoted(original, Value::Null), of("x", None, Some(author)), "{field} {value}");
         }
-        assert_eq!(quoted(&message), None);
-        message["reply_to_message"] = json!({"caption": "é".repeat(MAX_QUOTED_CHARACTERS + 1)});
-        assert_eq!(quoted(&message), Some(Quoted { text: "é".repeat(MAX_QUOTED_CHARACTERS), author: None }));
+        let by_bot =
+            json!({"from": ada, "sender_business_bot": {"id": 17, "first_name": "ken"}, "text": "x", "message_id": 5});
+        let message_id = Some("5".to_owned());
+        assert_eq!(
+            quoted(by_bot, Value::Null),
+            of("x", Some("17"), Some("ken")).map(|quoted| Quoted { message_id, ..quoted })
+        );
     }
 
     #[test]

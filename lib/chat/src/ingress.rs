@@ -20,6 +20,9 @@ pub const FORWARDED: &str = "forwarded";
 /// The field of the context with the text that the message replies to, as [`ken_types::ops::store::Quoted`].
 pub const QUOTED: &str = "quoted";
 
+/// The field of the context with the connector's id of the message that the quoted text is from, if ken itself has sent it.
+pub const QUOTED_ID: &str = "quotedId";
+
 /// The connector that received a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Connector {

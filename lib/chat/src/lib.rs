@@ -7,4 +7,6 @@ mod ingress;
 mod name;
 
 pub use command::{COMMANDS, CommandName};
-pub use ingress::{Connector, Effect, FORWARDED, Inbound, Ingress, Prepared, QUOTED, Received, Reply, chosen_model};
+pub use ingress::{
+    Connector, Effect, FORWARDED, Inbound, Ingress, Prepared, QUOTED, QUOTED_ID, Received, Reply, chosen_model,
+};

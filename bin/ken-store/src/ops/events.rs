@@ -3,12 +3,14 @@
 
 use std::borrow::Cow;
 
+use ken_types::fence::Outside;
 use ken_types::id::SubmissionId;
 use ken_types::ops::store::*;
 use ken_types::{Code, Error};
 use serde_json::{Value, json};
 
 use crate::engine::change::Change;
+use crate::ops::outbox::ANSWER;
 use crate::ops::queue::{self, Entry};
 use crate::ops::{Write, blobs, doors, logs, sessions};
 use crate::rules::queue::Queue;
@@ -73,7 +75,11 @@ impl Write for ChatAccept {
             (None, Some(found)) => Some(tables.log_by_key(found.stream)?),
             (log, _) => log,
         };
-        let queued = log.as_ref().zip(entry_of(args));
+        let mut entry = entry_of(args);
+        if let Some(entry) = &mut entry {
+            entry.outside.extend(outside_of_quoted(tables, args, session.as_ref())?);
+        }
+        let queued = log.as_ref().zip(entry);
         let accepted = Accepted {
             event_id: args.event.id.clone(),
             received_at: args.event.received_at,
@@ -202,6 +208,33 @@ fn entry_of(args: &Accept) -> Option<Entry> {
             .chain(server)
             .collect(),
     })
+}
+
+/// Returns the origins of a text of ken itself that a message replies to. They are those of the session in which ken has written it;
+/// what this session itself has read counts without this. A text that is no answer of a known session may come from anywhere.
+fn outside_of_quoted(tables: &dyn Tables, args: &Accept, session: Option<&SessionRow>) -> Result<Outside, Error> {
+    let context = args.event.context.as_ref();
+    let Some(id) = context.and_then(|context| context.get(ken_chat::QUOTED_ID)?.as_str()) else {
+        return Ok(Outside::new());
+    };
+    let Scope { connector, conversation_id, .. } = &args.event.scope;
+    let keys = tables.keys_of_sent(connector, conversation_id, id)?;
+    let mut outside = Outside::new();
+    if keys.is_empty() {
+        outside.insert(QUOTE.to_owned());
+    }
+    for key in keys {
+        let stream = match key.strip_suffix(ANSWER) {
+            Some(event) => tables.stream_of_event(event)?,
+            None => None,
+        };
+        match stream {
+            Some(stream) if session.is_some_and(|session| session.stream == stream) => {}
+            Some(stream) => outside.extend(tables.outside_of_stream(stream)?),
+            None => drop(outside.insert(QUOTE.to_owned())),
+        }
+    }
+    Ok(outside)
 }
 
 fn plan(tables: &dyn Tables, scope: i64, args: &Accept) -> Result<Plan, Error> {

@@ -26,6 +26,8 @@ const RETENTION_MS: i64 = 30 * 24 * 3_600_000;
 const SLICE: usize = 200;
 /// The maximum length of an error that is stored, in characters.
 const ERROR_CHARACTERS: usize = 500;
+/// What follows the id of an event in the key of the answer to it.
+pub(super) const ANSWER: &str = ":answer";
 /// The prefix of the ids of events that came in through the messaging connector.
 const MESSENGER: &str = "messenger";
 
@@ -107,7 +109,7 @@ fn to_chat(tables: &dyn Tables, found: &SubmissionRow, text: String) -> Result<O
         reply_to: named("messageId"),
         business_id: named("businessId"),
         text,
-        key: format!("{}:answer", event.id),
+        key: format!("{}{ANSWER}", event.id),
         ..PutMessage::default()
     }))
 }

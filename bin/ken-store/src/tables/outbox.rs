@@ -41,6 +41,13 @@ impl dyn Tables + '_ {
         first(self, "SELECT * FROM outbox WHERE key = ?1", params![key], message)
     }
 
+    /// Returns the keys of the messages whose last piece the platform knows by this id in a chat. There can be several, because a
+    /// business connection counts for itself.
+    pub fn keys_of_sent(&self, connector: &str, chat: &str, message_id: &str) -> Result<Vec<String>, Error> {
+        let sql = "SELECT key FROM outbox WHERE connector = ?1 AND chat = ?2 AND message_id = ?3";
+        all(self, sql, params![connector, chat, message_id], |row| row.get("key"))
+    }
+
     pub fn insert_message(&self, message: &PutMessage, now: Timestamp) -> Result<i64, Error> {
         let sql = "INSERT INTO outbox (key, connector, chat, body, due_at, created_at)
                    VALUES (?1, ?2, ?3, ?4, ?5, ?5)";

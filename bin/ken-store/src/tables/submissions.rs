@@ -184,6 +184,12 @@ impl dyn Tables + '_ {
         Ok(origins.into_iter().flatten().flatten().collect())
     }
 
+    /// Returns the stream of the submission of an event.
+    pub fn stream_of_event(&self, event: &str) -> Result<Option<i64>, Error> {
+        let sql = "SELECT s.stream FROM events AS e JOIN submissions AS s ON s.event = e.event WHERE e.id = ?1";
+        first(self, sql, params![event], |row| row.get("stream"))
+    }
+
     /// Stores the approvals, the state and the time spent waiting.
     pub fn set_waiting(&self, submission: &SubmissionRow) -> Result<(), Error> {
         let sql = "UPDATE submissions SET approvals = ?2, state = ?3, waiting_since = ?4, waited_ms = ?5
