@@ -95,6 +95,23 @@ fn images(system: &System) {
     get(&session, "x").refused(400, "invalid", "/number");
     get(&system.session(), "0").refused(404, "not_found", "/number");
     get("nothing", "0").refused(404, "not_found", "");
+    // Where nothing else was said, they are what was said.
+    let alone = system.session();
+    for (text, number) in [("", 1), ("and now?", 0), ("", 2), ("both", 2)] {
+        let body = json!({"message": text, "images": vec![image("QQ==", "image/png"); number]});
+        system.post(&format!("/agents/orchestrator/{alone}?wait=result"), &body).expect(200);
+    }
+    let exported = system.get(&format!("{SESSIONS}/{alone}/export")).expect(200).body_text();
+    assert!(exported.starts_with("# [image]\n\n## You, "), "{exported}");
+    let said: Vec<&str> =
+        exported.split("## You, ").skip(1).map(|part| part.split("\n\n## ken").next().unwrap()).collect();
+    let said: Vec<&str> = said.iter().map(|part| part.split_once("\n\n").unwrap().1).collect();
+    assert_eq!(said, ["[image]", "and now?", "[2 images]", "both\n\n[2 images]"], "{exported}");
+    let shown = String::from_utf8(system.ken(&["show", &alone]).stdout).unwrap();
+    let turn = shown.split("(turn ").nth(1).unwrap().split(')').next().unwrap();
+    let of_turn = String::from_utf8(system.ken(&["show", turn]).stdout).unwrap();
+    assert!(of_turn.contains("\n\n> [image]\n"), "{of_turn}");
+    assert!(shown.starts_with("> [image]\n") && shown.contains("> both\n> \n> [2 images]\n"), "{shown}");
 }
 
 fn created(system: &System) {

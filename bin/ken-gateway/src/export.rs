@@ -5,7 +5,7 @@ use std::sync::Arc;
 use ken_http::http::header::{CONTENT_DISPOSITION, HeaderValue};
 use ken_http::{Failure, Request, Response, header_value};
 use ken_types::id::{SessionId, SubmissionId};
-use ken_types::live_text::source_lines;
+use ken_types::live_text::{prompt_text, source_lines};
 use ken_types::ops::blobs::{GetImage, GetOutput, ImagesGet, OutputsGet};
 use ken_types::ops::store::{OwnedSession, ReadTranscript, Scope, Session, SessionsGet, SessionsTranscript};
 use ken_types::{Error, hex};
@@ -108,7 +108,7 @@ pub(crate) fn markdown(session: &Session, exchanges: &[Value]) -> String {
     for exchange in exchanges {
         let part = |pointer: &str| exchange.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
         for (who, at, said) in [
-            ("You", part("/prompt/receivedAt"), part("/prompt/text")),
+            ("You", part("/prompt/receivedAt"), prompt_text(exchange).as_str()),
             ("ken", part("/assistant/completedAt"), part("/assistant/text")),
         ] {
             if !said.is_empty() {

@@ -12,6 +12,7 @@ use ken_client::approvals::{Asking, Questions};
 use ken_client::chat::{Prompt, Session, Turn, failure, local};
 use ken_client::{Events, Gateway, LiveText, progress_line, source_lines};
 use ken_types::Error;
+use ken_types::live_text::prompt_text;
 use ken_types::uri::encode_segment;
 use serde_json::Value;
 use signal_hook::consts::SIGINT;
@@ -102,8 +103,8 @@ impl Plain {
         let exchanges = page.get("exchanges").and_then(Value::as_array);
         for exchange in exchanges.into_iter().flatten() {
             let text = |pointer: &str| exchange.pointer(pointer).and_then(Value::as_str);
-            if let Some(prompt) = text("/prompt/text") {
-                put(&for_output(&format!("> {prompt}\n")))?;
+            if text("/prompt/text").is_some() {
+                put(&for_output(&format!("> {}\n", prompt_text(exchange))))?;
             }
             let status = text("/status").unwrap_or_default();
             if status == "running" {

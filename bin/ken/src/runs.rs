@@ -3,6 +3,7 @@
 use clap::Args;
 use ken_client::{Gateway, source_lines};
 use ken_types::Error;
+use ken_types::live_text::prompt_text;
 use ken_types::ops::ids::{FoundId, IdKind};
 use ken_types::ops::store::Scope;
 use ken_types::uri::encode_segment;
@@ -157,7 +158,7 @@ fn show_session(gateway: &mut Gateway, session: &FoundId, as_json: bool) -> Resu
     }
     for exchange in exchanges {
         let text = |pointer: &str| exchange.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
-        for line in text("/prompt/text").lines() {
+        for line in prompt_text(exchange).lines() {
             print_line(&format!("> {line}"))?;
         }
         let status = match text("/error/message") {

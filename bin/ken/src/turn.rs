@@ -6,6 +6,7 @@ use std::collections::HashMap;
 use ken_approval::{Request, decided, one_line};
 use ken_client::{Gateway, Reader, message_text};
 use ken_text::visible;
+use ken_types::live_text::images_line;
 use ken_types::ops::ids::FoundId;
 use ken_types::uri::encode_segment;
 use ken_types::{Code, Error, Timestamp};
@@ -39,6 +40,8 @@ struct Turn {
     #[serde(skip_serializing_if = "Option::is_none")]
     duration_ms: Option<u64>,
     prompt: String,
+    /// The number of images beside the prompt.
+    images: u64,
     steps: Vec<Step>,
     answer: String,
     /// The sources that the answer names, with their numbers and scores.
@@ -260,7 +263,11 @@ impl Reading {
     fn add_message(&mut self, event: &Value, at: Option<Timestamp>, is_root: bool) {
         let message = event.get("message").unwrap_or(&Value::Null);
         match field(message, "role") {
-            "user" if is_root => message_text(event).clone_into(&mut self.turn.prompt),
+            "user" if is_root => {
+                message_text(event).clone_into(&mut self.turn.prompt);
+                let images = items(message, "content").iter().filter(|block| field(block, "type") == "image");
+                self.turn.images = images.count() as u64;
+            }
             "assistant" => {
                 if is_root && !message_text(event).is_empty() {
                     message_text(event).clone_into(&mut self.turn.answer);
@@ -345,7 +352,7 @@ fn page(globals: &Globals, turn: &Turn) -> String {
         text += &format!("error     {}\n", one_line(error));
     }
     text += "\n";
-    for line in visible(&turn.prompt).lines() {
+    for line in visible(&turn.prompt).lines().chain(images_line(turn.images).lines()) {
         text += &format!("> {line}\n");
     }
     if !turn.steps.is_empty() {

@@ -89,6 +89,24 @@ impl LiveText {
     }
 }
 
+/// Returns the prompt of an exchange, with a line for its images, which a transcript counts and does not hold.
+pub fn prompt_text(exchange: &Value) -> String {
+    let text = exchange.pointer("/prompt/text").and_then(Value::as_str).unwrap_or_default();
+    let images = exchange.pointer("/prompt/images").and_then(Value::as_u64).unwrap_or_default();
+    let line = images_line(images);
+    let space = if text.is_empty() || line.is_empty() { "" } else { "\n\n" };
+    format!("{text}{space}{line}")
+}
+
+/// Returns the line that stands for the images of a prompt.
+pub fn images_line(images: u64) -> String {
+    match images {
+        0 => String::new(),
+        1 => "[image]".to_owned(),
+        more => format!("[{more} images]"),
+    }
+}
+
 /// Returns the sources that a result or the answer of a transcript names, one per line, or an empty text if there are none.
 pub fn source_lines(result: &Value) -> String {
     let sources = result.get("sources").and_then(Value::as_array).into_iter().flatten();

@@ -14,7 +14,7 @@ use crate::ops::outbox::ANSWER;
 use crate::ops::queue::{self, Entry};
 use crate::ops::{Write, blobs, doors, logs, sessions};
 use crate::rules::queue::Queue;
-use crate::rules::title::title;
+use crate::rules::title::title_of;
 use crate::rules::{check, record};
 use crate::tables::{LogRow, NewEvent, SessionRow, Tables};
 
@@ -140,7 +140,10 @@ fn entitle(tables: &dyn Tables, session: &SessionRow, args: &Accept, created: bo
         return Ok(());
     }
     let first = if is_of_door { doors::first_prompt(tables, session)? } else { None };
-    tables.set_session_title(session.stream, &title(first.as_ref().unwrap_or(&args.event.text)))
+    tables.set_session_title(
+        session.stream,
+        &title_of(first.as_ref().unwrap_or(&args.event.text), args.event.images.len()),
+    )
 }
 
 /// Returns whether a refusal with this code is stored as the answer to the event. An invalid argument is not stored, because it is a
@@ -353,7 +356,7 @@ impl Write for SubmissionsAdmit {
         if let Some(found) = session {
             sessions::touch(tables, &found, change)?;
             if found.title.is_none() {
-                tables.set_session_title(found.stream, &title(&args.message))?;
+                tables.set_session_title(found.stream, &title_of(&args.message, args.images.len()))?;
             }
         }
         Ok(admitted)

@@ -2,6 +2,15 @@
 
 use ken_text::for_terminal;
 use ken_types::limits::TITLE_CHARACTERS;
+use ken_types::live_text::images_line;
+
+/// Returns the title by a prompt, which can consist of images alone.
+pub(crate) fn title_of(text: &str, images: usize) -> String {
+    match title(text) {
+        title if title.is_empty() => images_line(images as u64),
+        title => title,
+    }
+}
 
 /// Returns the text as one line that shows everything in it: with runs of white space collapsed and control characters replaced,
 /// and cut to the length of a title.
@@ -32,6 +41,14 @@ pub(crate) fn shorten(text: &str, max: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn images_alone_have_a_title() {
+        for (text, images, wanted) in [("", 1, "[image]"), (" \n", 2, "[2 images]"), ("what?", 2, "what?"), ("", 0, "")]
+        {
+            assert_eq!(title_of(text, images), wanted);
+        }
+    }
 
     #[test]
     fn blanks_collapse_and_long_ones_are_cut() {

@@ -2,6 +2,7 @@
 
 use ken_approval::Request;
 use ken_types::Error;
+use ken_types::live_text::prompt_text;
 use serde_json::Value;
 
 use super::block::{Block, Kind, State};
@@ -74,7 +75,7 @@ fn exchange(record: &Value) -> Exchange {
     };
     let mut exchange = Exchange::new(Some(text("/submissionId")), status);
     if record.pointer("/prompt/text").is_some() {
-        exchange.blocks.push(Block::new(Kind::Prompt, text("/prompt/text")));
+        exchange.blocks.push(Block::new(Kind::Prompt, &prompt_text(record)));
     }
     if status == Status::Waiting {
         return exchange;

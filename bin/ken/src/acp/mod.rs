@@ -16,6 +16,7 @@ use ken_client::Gateway;
 use ken_client::chat::Prompt;
 use ken_trusted::Folders;
 use ken_types::Error;
+use ken_types::live_text::prompt_text;
 use ken_types::places::Places;
 use ken_types::uri::encode_segment;
 use serde_json::{Value, json};
@@ -152,7 +153,7 @@ impl Agent {
         let tell = |kind: &str, text: &str| self.peer.chunk(&session.id, kind, text);
         for exchange in items(&whole, "exchanges") {
             let text = |pointer: &str| exchange.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
-            tell("user_message_chunk", text("/prompt/text"));
+            tell("user_message_chunk", &prompt_text(exchange));
             // A task is an activity of its own, beside the call that has begun it.
             let is_shown = |activity: &&Value| activity["kind"] != "tool" || activity["name"] != "task";
             for activity in items(exchange, "activities").iter().filter(is_shown) {
