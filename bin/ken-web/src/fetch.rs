@@ -13,7 +13,7 @@ use url::Url;
 use crate::cache::Cache;
 use crate::charset;
 use crate::http::{Http, Received};
-use crate::page_text;
+use crate::page_text::{self, PageText};
 use crate::robots::Robots;
 
 /// The maximum number of bytes that are read of a page.
@@ -180,21 +180,19 @@ fn page(url: &Url, received: Received, until: Instant) -> Result<Page, Error> {
     let content_type = received.header("content-type").unwrap_or("text/html");
     let kind = media_type(content_type);
     let text = charset::decode(&received.body, Some(content_type));
-    let (title, text) = match kind.as_str() {
-        "text/html" | "application/xhtml+xml" => {
-            let read = page_text::of_html(text, until)?;
-            (read.title.unwrap_or_default(), read.text)
-        }
-        kind if is_text(kind) => (String::new(), page_text::of_plain(&text)),
+    let PageText { title, text, cut } = match kind.as_str() {
+        "text/html" | "application/xhtml+xml" => page_text::of_html(text, until)?,
+        kind if is_text(kind) => page_text::of_plain(&text),
         kind => {
             let kind = page_text::line(kind, 80);
             return Err(unusable(url, &format!("sent {kind}, which is not text")));
         }
     };
-    if text.is_empty() {
+    if text.trim().is_empty() {
         return Err(unusable(url, "sent a page without text"));
     }
-    Ok(Page { url: url.to_string(), title, digest: digest(&text), text, truncated: received.cut })
+    let (title, truncated) = (title.unwrap_or_default(), received.cut || cut);
+    Ok(Page { url: url.to_string(), title, digest: digest(&text), text, truncated })
 }
 
 /// Whether content of a media type is text, such as a feed, whose type is `application/rss+xml`.

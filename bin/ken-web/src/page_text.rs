@@ -33,6 +33,8 @@ const LEFT_OUT: &str =
 pub(crate) struct PageText {
     pub(crate) title: Option<String>,
     pub(crate) text: String,
+    /// Whether the end of the text is missing because it is too long.
+    pub(crate) cut: bool,
 }
 
 /// Renders HTML in a process of its own. A page can be written so that this takes hours, and a thread could not be ended.
@@ -43,7 +45,8 @@ pub(crate) fn of_html(html: String, until: Instant) -> Result<PageText, Error> {
     }
     let left = until.saturating_duration_since(Instant::now()).min(RENDER_TIMEOUT);
     let text = rendered_apart(html, left)?;
-    Ok(PageText { title, text: of_plain(&text) })
+    let (text, cut) = paragraphs(&text);
+    Ok(PageText { title, text, cut })
 }
 
 fn too_deep(max: usize) -> Error {
@@ -130,9 +133,23 @@ fn is_shallow(page: &RcDom, max: usize) -> bool {
     false
 }
 
-/// Returns the paragraphs of a text: lines are joined, and invisible characters are removed.
-pub(crate) fn of_plain(text: &str) -> String {
-    let text = ken_text::head(text, 4 * MAX_TEXT_BYTES);
+/// Returns a text that is not HTML. Lines and blanks can mean something in it; only invisible characters are removed.
+pub(crate) fn of_plain(text: &str) -> PageText {
+    let shown: String = text.chars().filter(|&c| is_shown(c)).collect();
+    let (text, cut) = head(shown);
+    PageText { title: None, text, cut }
+}
+
+/// Returns as much of a text as a page may have, and whether that is not all.
+fn head(text: String) -> (String, bool) {
+    let head = ken_text::head(&text, MAX_TEXT_BYTES);
+    let is_cut = head.len() < text.len();
+    (head.to_owned(), is_cut)
+}
+
+/// Returns the paragraphs of a rendered page: lines are joined, and invisible characters are removed. Says whether the end is
+/// missing.
+fn paragraphs(text: &str) -> (String, bool) {
     let mut joined = String::new();
     let mut after_blank = true;
     for line in text.lines() {
@@ -155,7 +172,7 @@ pub(crate) fn of_plain(text: &str) -> String {
             break;
         }
     }
-    ken_text::head(&joined, MAX_TEXT_BYTES).to_owned()
+    head(joined)
 }
 
 fn is_item(line: &str) -> bool {
@@ -230,7 +247,8 @@ mod tests {
     use super::*;
 
     fn read(html: &str) -> PageText {
-        PageText { title: title(html), text: of_plain(&rendered(html, MAX_DEPTH).unwrap()) }
+        let (text, cut) = paragraphs(&rendered(html, MAX_DEPTH).unwrap());
+        PageText { title: title(html), text, cut }
     }
 
     #[test]
@@ -252,7 +270,18 @@ mod tests {
     #[test]
     fn characters_that_nobody_sees_are_left_out() {
         let tags: String = "ignore".chars().map(|c| char::from_u32(0xe0000 + u32::from(c)).unwrap()).collect();
-        assert_eq!(of_plain(&format!("a\u{200b}b\u{202e}c{tags} d\n\n\n═══\n\ne")), "abc d\n\ne");
+        let text = format!("a\u{200b}b\u{202e}c{tags} d\n\n\n═══\n\ne");
+        assert_eq!(paragraphs(&text), ("abc d\n\ne".to_owned(), false));
+        assert_eq!(of_plain(&text).text, "abc d\n\n\n═══\n\ne");
+    }
+
+    #[test]
+    fn a_text_that_is_too_long_is_cut_and_says_so() {
+        for (bytes, is_cut) in [(MAX_TEXT_BYTES, false), (MAX_TEXT_BYTES + 1, true)] {
+            let text = "x".repeat(bytes);
+            assert_eq!(paragraphs(&text), ("x".repeat(MAX_TEXT_BYTES), is_cut), "{bytes}");
+            assert_eq!(of_plain(&text).cut, is_cut, "{bytes}");
+        }
     }
 
     #[test]

@@ -20,9 +20,9 @@ use crate::web::Web;
 const AT_ONCE: usize = 4;
 /// If the text of a search result has at least this many characters, it is used as the page itself.
 const MIN_WHOLE_SNIPPET: usize = 1_500;
-/// The estimated number of tokens for the title and the address of a source. The marks around all sources take twice as
-/// many.
-const FRAME_TOKENS: u64 = 60;
+/// The estimated number of tokens for the marks around a source, its title and its address. The sentence before all sources takes
+/// at most as many.
+const FRAME_TOKENS: u64 = 90;
 /// The maximum number of failures that are reported.
 const MAX_FAILURES: usize = 20;
 
@@ -198,7 +198,7 @@ fn packed(question: &str, texts: &[&str], tokens: u64) -> Vec<Packed> {
         let packed = pack(question, texts, room);
         let frames = FRAME_TOKENS * packed.len() as u64;
         let taken: u64 = packed.iter().map(|packed| estimated_tokens(&packed.text)).sum();
-        if taken + frames + 2 * FRAME_TOKENS <= tokens || room <= FRAME_TOKENS {
+        if taken + frames + FRAME_TOKENS <= tokens || room <= FRAME_TOKENS {
             return packed;
         }
         room = room.saturating_sub(frames.max(FRAME_TOKENS));
