@@ -124,14 +124,15 @@ fn the_question_about_a_folder_names_it_with_every_character() {
     let (provider, person) = (repairing(), Person::new());
     let system = start(&provider);
     let site = person.site();
-    let odd = site.with_file_name("site\u{200b}\n\u{1b}[2J");
+    let odd = site.with_file_name("site\u{200b}\u{2028}");
     std::fs::rename(&site, &odd).unwrap();
     let mut terminal = Terminal::start(&person.ken(&system, &odd, &["chat", "hello"]), 300, 30);
     let asked = terminal.wait_for_text("[y]es, [n]o");
-    let named = format!("may the agent work in {}<U+200B>␊␛[2J?", site.display());
+    let named = format!("may the agent work in {}<U+200B><U+2028>?", site.display());
     assert!(asked.contains(&named) && !terminal.written().contains('\u{200b}'), "{asked}");
-    terminal.press("\u{3}");
-    terminal.wait_for_end();
+    terminal.type_line("n");
+    terminal.wait_for_text("Repaired.");
+    assert!(terminal.wait_for_end().success());
 }
 
 #[test]

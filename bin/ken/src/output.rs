@@ -176,7 +176,7 @@ pub(crate) fn format_count(count: u64, one: &str, several: &str) -> String {
     }
 }
 
-/// Replaces tabs and line ends, also those of other programs and of Unicode, by blanks.
+/// Replaces line ends and tabs of a text by blanks.
 pub(crate) fn one_line(text: &str) -> String {
-    text.replace(['\n', '\t', '\r', '\u{b}', '\u{c}', '\u{85}', '\u{2028}', '\u{2029}'], " ")
+    text.replace(['\n', '\t'], " ")
 }

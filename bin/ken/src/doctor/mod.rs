@@ -21,6 +21,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Args;
+use ken_text::visible_line;
 use ken_types::Error;
 use ken_types::config::Config;
 use ken_types::ops::Op;
@@ -30,7 +31,7 @@ use serde_json::json;
 
 use crate::external::{installed, output};
 use crate::globals::Globals;
-use crate::output::{Outcome, one_line, print_json, print_line};
+use crate::output::{Outcome, print_json, print_line};
 use crate::progress::Progress;
 use crate::{client, config};
 
@@ -156,7 +157,7 @@ pub(crate) fn run(globals: &Globals, args: &Doctor, words: impl IntoIterator<Ite
         }
         let Finding { id, place, why, fix, .. } = finding;
         // A finding can quote what others have written, such as an MCP server that nobody has accepted.
-        print_line(&one_line(&format!("{:7} {id}: {place}: {why}; {fix}", finding.severity.name())))?;
+        print_line(&visible_line(&format!("{:7} {id}: {place}: {why}; {fix}", finding.severity.name())))?;
     }
     let worst = findings.first().map(|finding| finding.severity);
     if worst.is_none_or(|worst| worst == Severity::Note) && !args.json {
@@ -179,7 +180,7 @@ fn mend(findings: &[Finding], json: bool) -> Result<bool, Error> {
         if json {
             print_json(&json!({"fixed": id, "where": place, "change": done}))?;
         } else {
-            print_line(&one_line(&format!("fixed   {id}: {place}: {done}")))?;
+            print_line(&visible_line(&format!("fixed   {id}: {place}: {done}")))?;
         }
     }
     Ok(has_changed)
