@@ -572,6 +572,7 @@ mod tests {
     use serde_json::Value;
 
     use super::*;
+    use crate::rules::Rules;
 
     #[test]
     fn a_command_is_one_line_that_names_control_characters() {
@@ -606,11 +607,9 @@ mod tests {
     #[test]
     fn what_nobody_has_approved_runs_a_minute_at_most() {
         let (root, state) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-        let workspace = r#"{"rules":[{"path":"repos/a","policy":"ask","commands":[["cat","x"]]}]}"#;
-        let settings = Settings {
-            workspace: serde_json::from_str(workspace).unwrap(),
-            ..Settings::of_folders(root.path(), state.path()).unwrap()
-        };
+        let rules = r#"[{"path":"repos/a","policy":"ask","commands":[["cat","x"]]}]"#;
+        let settings =
+            Settings { rules: Rules::of_json(rules), ..Settings::of_folders(root.path(), state.path()).unwrap() };
         for (folder, is_read_only, seconds, expected) in [
             ("repos/a", true, None, Some(TIMEOUT)),
             ("repos/a", false, None, Some(TIMEOUT)),

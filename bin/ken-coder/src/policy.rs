@@ -112,19 +112,10 @@ fn denied(place: &RelPath) -> Requirement {
 mod tests {
     #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
 
-    use ken_types::config::WorkspaceRule;
-
     use super::*;
-    use crate::rel_path::Layout;
-
-    fn rules(text: &str) -> Rules {
-        let rules: Vec<WorkspaceRule> = serde_json::from_str(text).unwrap();
-        let root = Path::new("/nothing/here");
-        Rules::of(&rules, root, root, Layout::Workspace).unwrap()
-    }
 
     fn of_site() -> Rules {
-        rules(
+        Rules::of_json(
             r#"[{"path":"repos/site/secret","policy":"deny"},{"path":"repos/site","policy":"auto-edit",
                 "commands":[["make","test"]]},{"path":"projects/x","policy":"ask"}]"#,
         )
@@ -150,7 +141,8 @@ mod tests {
         let (root, state) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         let text = r#"[{"path":"repos/a","policy":"ask","commands":[["make","test"],
             {"argv":["./fetch"],"network":true}]},{"path":"repos/no","policy":"deny","commands":[["make","test"]]}]"#;
-        let settings = Settings { rules: rules(text), ..Settings::of_folders(root.path(), state.path()).unwrap() };
+        let settings =
+            Settings { rules: Rules::of_json(text), ..Settings::of_folders(root.path(), state.path()).unwrap() };
         let (reads, other) = (&["ls", "-l"][..], &["make"][..]);
         let (listed, fetch) = (&["make", "test"][..], &["./fetch"][..]);
         for (argv, stdin, has_network, of_a, of_no, of_b) in [

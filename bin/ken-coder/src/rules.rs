@@ -38,6 +38,14 @@ impl Rules {
         rules.collect::<Result<_, _>>().map(Rules)
     }
 
+    /// Returns the rules for a workspace in which there is nothing.
+    #[cfg(test)]
+    #[allow(clippy::unwrap_used)]
+    pub(crate) fn of_json(rules: &str) -> Rules {
+        let (rules, root) = (serde_json::from_str::<Vec<_>>(rules).unwrap(), Path::new("/nothing/here"));
+        Rules::of(&rules, root, root, Layout::Workspace).unwrap()
+    }
+
     /// Returns the first rule whose path contains a place. There is none if an earlier rule applies by a link, because that
     /// permits nothing.
     pub(crate) fn first(&self, place: &RelPath) -> Option<&WorkspaceRule> {
