@@ -5,6 +5,7 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
 
+use ken_types::config::Config;
 use ken_types::ops::kend::{PartState, PartStatus};
 use ken_types::ops::service::ServicePing;
 use ken_types::ops::{Nothing, Op};
@@ -56,12 +57,13 @@ pub(crate) fn call<O: Op>(
 /// How long a part may take to say that it is there. It then does nothing else.
 const PING_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Returns the parts that are ready and do not answer. A part of a person's own need not listen on a socket of its name.
-pub(crate) fn silent_parts(places: &Places, parts: &[PartStatus]) -> Vec<String> {
+/// Returns the parts that are ready and do not answer. What a program of a person's own does with its socket is not known.
+pub(crate) fn silent_parts(places: &Places, config: &Config, parts: &[PartStatus]) -> Vec<String> {
+    let is_of_ken = |part: &PartStatus| config.part.get(&part.name).is_some_and(|entry| entry.command.is_empty());
     let ping = |name: &str| call::<ServicePing>(places, name, &Nothing {}, Some(PING_TIMEOUT));
     let is_silent = |name: &str| ping(name).is_err_and(|error| error.code == Code::Deadline);
     std::thread::scope(|scope| {
-        let ready = parts.iter().filter(|part| part.state == PartState::Ready);
+        let ready = parts.iter().filter(|part| part.state == PartState::Ready && is_of_ken(part));
         let asked: Vec<_> = ready.map(|part| (part, scope.spawn(|| is_silent(&part.name)))).collect();
         let silent =
             asked.into_iter().filter_map(|(part, asked)| asked.join().is_ok_and(|silent| silent).then_some(part));

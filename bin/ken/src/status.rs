@@ -12,6 +12,7 @@ use ken_types::places::Places;
 use ken_types::{Code, Error};
 
 use crate::client::{KEND, call, silent_parts};
+use crate::config::effective_config;
 use crate::hosts;
 use crate::output::{
     Outcome, fail, format_count, print_coloured, print_json, print_line, print_list, print_note, table, wants_colour,
@@ -64,7 +65,9 @@ pub(crate) fn run(places: &Places, args: &Status) -> Outcome {
                     print_note(&format!("{name}: {says}"));
                 }
             }
-            let silent = silent_parts(places, &status.parts);
+            // With a file that cannot be read, nothing is known of the parts.
+            let config = effective_config(&places.config).unwrap_or_default();
+            let silent = silent_parts(places, &config, &status.parts);
             // The store might wait, or be the one that is silent.
             if args.name.is_none() && silent.is_empty() {
                 note_approvals(places);

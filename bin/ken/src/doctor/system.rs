@@ -26,7 +26,7 @@ pub(super) struct Running {
 
 pub(super) fn check(places: &Places, config: &Config, findings: &mut Findings) -> Running {
     check_programs(config, findings);
-    let running = check_parts(places, findings);
+    let running = check_parts(places, config, findings);
     if running.answers {
         check_owners(places, findings);
     } else if !running.is_up {
@@ -64,7 +64,7 @@ fn check_programs(config: &Config, findings: &mut Findings) {
     }
 }
 
-fn check_parts(places: &Places, findings: &mut Findings) -> Running {
+fn check_parts(places: &Places, config: &Config, findings: &mut Findings) -> Running {
     let Ok(system) = status(places) else {
         return Running { is_up: false, answers: false };
     };
@@ -82,7 +82,7 @@ fn check_parts(places: &Places, findings: &mut Findings) -> Running {
         let why = format!("is {}{ended}", part.state.name());
         findings.error("part-not-ready", &part.name, why, format!("ken logs {}", part.name));
     }
-    let silent = silent_parts(places, &system.parts);
+    let silent = silent_parts(places, config, &system.parts);
     for part in &silent {
         let why = "is ready and does not answer; what needs it waits, and is not checked here";
         findings.error("part-not-answering", part, why, format!("ken logs {part}; ken restart {part}"));
