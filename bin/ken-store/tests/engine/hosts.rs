@@ -223,14 +223,24 @@ async fn a_notice_that_does_not_come_is_made_up_for_by_looking() {
 async fn hosts_without_work_write_nothing() {
     let Two { first, second, _state } = Two::new(true);
     let batches = || first.query("SELECT string_agg(host || ' ' || batch, ',' ORDER BY host) FROM ken.hosts");
-    let look = async {
+    let look = async || {
         tokio::time::sleep(Duration::from_millis(2_500)).await;
         let before = batches();
         tokio::time::sleep(Duration::from_millis(3_500)).await;
-        assert_eq!(before, batches());
+        (before, batches())
     };
-    let (none, others, ()) = tokio::join!(claims(&first, 1, 6_500), claims(&second, 2, 6_500), look);
-    assert!(none.claims.is_empty() && others.claims.is_empty());
+    // What they do at their start takes longer on a busy machine. Hosts that keep each other busy are never quiet.
+    let mut seen = Vec::new();
+    for claim in [1, 3, 5] {
+        let (none, others, batches) =
+            tokio::join!(claims(&first, claim, 6_500), claims(&second, claim + 1, 6_500), look());
+        assert!(none.claims.is_empty() && others.claims.is_empty());
+        seen.push(batches);
+        if seen.last().is_some_and(|(before, after)| before == after) {
+            return;
+        }
+    }
+    panic!("{seen:?}");
 }
 
 /// Without notices, such as behind a pooler, each host looks once a second.
