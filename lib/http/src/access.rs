@@ -44,12 +44,15 @@ pub struct Access {
     pub digest: Option<[u8; 32]>,
     /// Whose requests from this machine need no secret.
     pub trust: Trust,
+    /// The user for whom [`Trust::OwnUser`] stands.
+    pub own_uid: u32,
     /// Origins (`http://localhost:5173`) besides the listener's own whose pages send local requests.
     pub origins: Vec<String>,
-    /// Admits callers from elsewhere also if it says so of their headers, even where no secret is configured.
+    /// A second proof, also where no secret is configured: whether it admits a caller from elsewhere, by the headers.
     pub pass: Option<Pass>,
 }
 
+/// Whether the headers of a request admit its caller.
 pub type Pass = Arc<dyn Fn(&HeaderMap) -> bool + Send + Sync>;
 
 /// Whether a caller from elsewhere has the secret.
@@ -81,6 +84,7 @@ impl Access {
         Access {
             digest: secret.map(|secret| Sha256::digest(secret.as_bytes()).into()),
             trust: Trust::OwnUser,
+            own_uid: geteuid().as_raw(),
             origins: Vec::new(),
             pass: None,
         }
@@ -134,9 +138,8 @@ impl Access {
         if is_cross_site || headers.get_all(ORIGIN).iter().any(|origin| !self.is_own_origin(origin, host)) {
             return Some(Foreign::Origin);
         }
-        let own = geteuid().as_raw();
-        let is_trusted = self.trust == Trust::AnyUser || peer.owner == Some(own);
-        (!is_trusted).then_some(Foreign::Owner { uid: peer.owner, own })
+        let is_trusted = self.trust == Trust::AnyUser || peer.owner == Some(self.own_uid);
+        (!is_trusted).then_some(Foreign::Owner { uid: peer.owner, own: self.own_uid })
     }
 
     /// Whether an origin is the address by which the listener itself was called, or configured. That it is a loopback address
