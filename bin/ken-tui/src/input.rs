@@ -24,8 +24,8 @@ pub(crate) struct Decoder {
     /// Bytes that do not form a complete event yet.
     bytes: Vec<u8>,
     is_pasting: bool,
-    /// The number of bytes of pasted text in which its end does not begin. A long text arrives in hundreds of reads, of which each would
-    /// search all of it again.
+    /// How many bytes of pasted text have been searched for its end. A long text arrives in hundreds of reads, and each of them would
+    /// otherwise search all of it again.
     searched: usize,
 }
 

@@ -119,14 +119,9 @@ pub(crate) enum Content {
     Image(Image),
 }
 
+/// A call of the gateway whose answer becomes a [`Message`].
 #[derive(Debug)]
-pub(crate) enum Effect {
-    Open(Selector),
-    Attach {
-        epoch: u64,
-        session: String,
-        offset: String,
-    },
+pub(crate) enum Call {
     Page {
         epoch: u64,
         session: String,
@@ -152,6 +147,18 @@ pub(crate) enum Effect {
         decision: Decision,
     },
     Parts,
+}
+
+#[derive(Debug)]
+pub(crate) enum Effect {
+    Open(Selector),
+    Attach {
+        epoch: u64,
+        session: String,
+        offset: String,
+    },
+    /// Calls the gateway.
+    Call(Call),
     /// Copies a text to the terminal's clipboard.
     Copy(String),
     /// Notifies the person when the terminal is not in focus.

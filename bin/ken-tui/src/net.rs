@@ -17,7 +17,7 @@ use ken_types::{Code, Error};
 use serde_json::Value;
 
 use crate::find::Finder;
-use crate::message::{Effect, Message, Preflight, Readiness, Selector};
+use crate::message::{Call, Message, Preflight, Readiness, Selector};
 
 /// The number of exchanges per page, enough for one or two screens.
 pub(crate) const PAGE: u32 = 50;
@@ -149,35 +149,33 @@ impl Net {
         }
     }
 
-    /// Does what one call of the gateway does. What needs no gateway, or follows it, is not done here.
-    pub(crate) fn perform(&self, effect: Effect) {
+    pub(crate) fn call(&self, call: Call) {
         self.spawn(move |net, mut gateway| {
             let failed = |what, error| Message::Failed { what, error };
-            let message = match effect {
-                Effect::Page { epoch, session, before } => {
+            let message = match call {
+                Call::Page { epoch, session, before } => {
                     let page = gateway.transcript(&local(), &session, PAGE, before.as_deref());
                     Some(Message::Page { epoch, older: before.is_some(), page })
                 }
-                Effect::Send { id, prompt } => {
+                Call::Send { id, prompt } => {
                     let answer = gateway.retry_for(RETRY_TIME).chat(&prompt).map(|accepted| accepted.body);
                     Some(Message::Sent { id, answer })
                 }
-                Effect::Cancel { session } => {
+                Call::Cancel { session } => {
                     gateway.cancel(&local(), &session, None).err().map(|error| failed("cancel", error))
                 }
-                Effect::Sessions { after } => Some(Message::Sessions(gateway.session_page(SESSIONS, after.as_deref()))),
+                Call::Sessions { after } => Some(Message::Sessions(gateway.session_page(SESSIONS, after.as_deref()))),
                 // A gateway without the approvals route has no approvals.
-                Effect::Approvals => gateway.retry_for(PAUSE).pending_approvals().ok().map(Message::Approvals),
-                Effect::Approval { request } => Some(match gateway.whole_request(&request) {
+                Call::Approvals => gateway.retry_for(PAUSE).pending_approvals().ok().map(Message::Approvals),
+                Call::Approval { request } => Some(match gateway.whole_request(&request) {
                     Ok(request) => Message::Approval(Box::new(request)),
                     Err(error) => failed("approval", error),
                 }),
-                Effect::Decide { request, decision } => {
+                Call::Decide { request, decision } => {
                     let answer = gateway.decide(&request, &decision);
                     Some(Message::Decided { request, answer })
                 }
-                Effect::Parts => readiness(&gateway).ok().map(Message::Readiness),
-                _ => None,
+                Call::Parts => readiness(&gateway).ok().map(Message::Readiness),
             };
             message.into_iter().for_each(|message| _ = net.port.send(message));
         });

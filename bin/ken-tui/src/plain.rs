@@ -7,10 +7,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use ken_approval::{Request, one_line};
+use ken_approval::Request;
 use ken_client::approvals::{Asking, Questions};
 use ken_client::chat::{Prompt, Session, Turn, failure, local};
 use ken_client::{Events, Gateway, LiveText, progress_line, source_lines};
+use ken_text::visible_line;
 use ken_types::Error;
 use ken_types::live_text::prompt_text;
 use ken_types::uri::encode_segment;
@@ -221,7 +222,7 @@ fn past_approvals(exchange: &Value) -> impl Iterator<Item = (String, String)> {
     activities
         .into_iter()
         .flatten()
-        .filter_map(move |activity| Some((one_line(text(activity, "name")), end(activity)?)))
+        .filter_map(move |activity| Some((visible_line(text(activity, "name")), end(activity)?)))
 }
 
 /// Reads a line of standard input. Returns `None` at its end.

@@ -64,7 +64,7 @@ pub(crate) fn run(finder: Finder, selector: Selector) -> Result<ExitCode, Error>
     .map_err(failed)?;
     app.perform(effects).map_err(failed)?;
     let result = match app.until_end(&messages, woken) {
-        // The terminal is closed, of which SIGHUP may tell, too, before or after this.
+        // The terminal is closed. SIGHUP says that, too, and can come earlier or later.
         Err(error) if is_closed(&error) => app.end().map(|()| ExitCode::SUCCESS),
         result => result,
     };
@@ -201,14 +201,7 @@ impl App {
         match effect {
             Effect::Open(selector) => self.net.open(selector),
             Effect::Attach { epoch, session, offset } => self.net.attach(epoch, &session, offset),
-            Effect::Page { .. }
-            | Effect::Send { .. }
-            | Effect::Cancel { .. }
-            | Effect::Sessions { .. }
-            | Effect::Approvals
-            | Effect::Approval { .. }
-            | Effect::Decide { .. }
-            | Effect::Parts => self.net.perform(effect),
+            Effect::Call(call) => self.net.call(call),
             Effect::Copy(text) => return self.copy(&text),
             Effect::Notify(what) => return put(&format!("\x07\x1b]9;{what}\x07")),
             Effect::Edit(text) => return self.edit(&text),

@@ -10,7 +10,7 @@ use serde_json::Value;
 use super::block::{Block, Kind, State, one_line};
 use super::transcript::{Exchange, Status};
 use super::{Connection, Model};
-use crate::message::Effect;
+use crate::message::{Call, Effect};
 
 /// The maximum number of characters of a call's arguments that are shown beside its name.
 const MAX_ARGUMENTS_CHARACTERS: usize = 60;
@@ -169,11 +169,11 @@ impl Model {
         if self.transcript.block_mut(&request).is_some() {
             return;
         }
-        let name = format!("approval: {}", ken_approval::one_line(text(event, "actionType")));
+        let name = format!("approval: {}", ken_text::visible_line(text(event, "actionType")));
         let mut block = Block::activity(&name, &request, State::Waiting);
         block.detail = format!("{} risk · F2 decides", text(event, "risk"));
         self.exchange(text(event, "submissionId")).blocks.push(block);
-        self.effects.push(Effect::Approval { request });
+        self.effects.push(Effect::Call(Call::Approval { request }));
         self.notify("ken: a decision is needed");
     }
 
@@ -191,7 +191,7 @@ impl Model {
             block.detail = outcome;
             block.settle(if status == "approved" { State::Done } else { State::Failed });
             // The record also says who that is as ken knows it.
-            self.effects.push(Effect::Approval { request: request.to_owned() });
+            self.effects.push(Effect::Call(Call::Approval { request: request.to_owned() }));
         }
     }
 
@@ -244,7 +244,7 @@ impl Model {
         if !self.is_busy() {
             self.notify("ken: the answer is there");
             // A provider that failed in this turn, or answers again, is named in the status row.
-            self.effects.push(Effect::Parts);
+            self.effects.push(Effect::Call(Call::Parts));
         }
         self.send_queued();
     }

@@ -7,7 +7,7 @@ use super::block::Kind;
 use super::list::{List, Row};
 use super::{Draft, Model, Overlay};
 use crate::input::Event;
-use crate::message::{Effect, Selector};
+use crate::message::{Call, Effect, Selector};
 
 /// The commands of the palette, each with its name, key and description.
 const PALETTE: [(&str, &str, &str); 13] = [
@@ -223,7 +223,7 @@ impl Model {
         match command {
             "approval" => match self.approvals.first().cloned() {
                 Some(request) => {
-                    self.effects.push(Effect::Approval { request: request.id.clone() });
+                    self.effects.push(Effect::Call(Call::Approval { request: request.id.clone() }));
                     self.overlay = Overlay::Approval(Box::new(Dialog::new(request)));
                 }
                 None => self.notice = Some("no approval is pending".to_owned()),
@@ -244,8 +244,8 @@ impl Model {
             "pane" => {
                 self.pane = !self.pane;
                 if self.pane {
-                    self.effects.push(Effect::Parts);
-                    self.effects.push(Effect::Approvals);
+                    self.effects.push(Effect::Call(Call::Parts));
+                    self.effects.push(Effect::Call(Call::Approvals));
                 }
             }
             "editor" => self.effects.push(Effect::Edit(self.draft_text())),
@@ -280,7 +280,7 @@ impl Model {
             Choice::Open => {
                 let is_at_end = list.selected() + 1 >= list.matching().len();
                 if let Some(after) = list.more.take_if(|_| is_at_end) {
-                    self.effects.push(Effect::Sessions { after: Some(after) });
+                    self.effects.push(Effect::Call(Call::Sessions { after: Some(after) }));
                 }
                 self.overlay = Overlay::Sessions(list);
             }
@@ -329,7 +329,7 @@ impl Model {
                 Key::Esc => dialog.reason = None,
                 Key::Enter => {
                     let decision = denial(dialog.reason.take());
-                    return self.effects.push(Effect::Decide { request, decision });
+                    return self.effects.push(Effect::Call(Call::Decide { request, decision }));
                 }
                 _ => type_into(reason, key),
             }
@@ -340,7 +340,7 @@ impl Model {
             Key::Esc => return,
             Key::Char(letter @ ('a' | 's')) if is_typed(key) && dialog.may_approve(letter == 's') => {
                 let decision = dialog.approval(letter == 's');
-                return self.effects.push(Effect::Decide { request, decision });
+                return self.effects.push(Effect::Call(Call::Decide { request, decision }));
             }
             Key::Char('d') if is_typed(key) => dialog.reason = Some(String::new()),
             // A page is what is on the screen, so that no line is passed over.

@@ -23,7 +23,7 @@ use ratatui::style::Style;
 use ratatui_textarea::{CursorMove, TextArea, WrapMode};
 use serde_json::Value;
 
-use crate::message::{Attachment, Content, Effect, Message, Preflight, SILENCE_TIMEOUT, Selector};
+use crate::message::{Attachment, Call, Content, Effect, Message, Preflight, SILENCE_TIMEOUT, Selector};
 use approval::Dialog;
 use block::{Block, Kind, one_line};
 use completion::Completion;
@@ -266,7 +266,7 @@ impl Model {
             self.asked_parts.is_some_and(|asked| self.now.saturating_duration_since(asked) < SILENCE_TIMEOUT);
         if self.is_busy() && silent && !asked_recently && self.approvals.is_empty() {
             self.asked_parts = Some(self.now);
-            self.effects.push(Effect::Parts);
+            self.effects.push(Effect::Call(Call::Parts));
         }
     }
 
@@ -326,7 +326,7 @@ impl Model {
         }
         // The start-up report of a fresh session has asked already.
         if !(is_first && created) {
-            self.effects.push(Effect::Parts);
+            self.effects.push(Effect::Call(Call::Parts));
         }
         if created {
             self.effects.push(Effect::Log("session.fresh"));
@@ -484,7 +484,7 @@ impl Model {
             key: Some(key),
             ..Prompt::default()
         };
-        self.effects.push(Effect::Send { id, prompt: Box::new(prompt) });
+        self.effects.push(Effect::Call(Call::Send { id, prompt: Box::new(prompt) }));
         self.in_flight.push(InFlight { id, session, draft, is_command });
     }
 
@@ -521,7 +521,7 @@ impl Model {
 
     fn open_sessions(&mut self) {
         self.overlay = Overlay::Sessions(List::new("Sessions", Vec::new()));
-        self.effects.push(Effect::Sessions { after: None });
+        self.effects.push(Effect::Call(Call::Sessions { after: None }));
     }
 
     fn sent(&mut self, id: u64, answer: Result<Value, Error>) {
@@ -689,7 +689,7 @@ impl Model {
     fn fetch_page(&mut self, before: Option<String>) {
         if let Some(session) = &self.session {
             let (epoch, session) = (self.epoch, session.id.clone());
-            self.effects.push(Effect::Page { epoch, session, before });
+            self.effects.push(Effect::Call(Call::Page { epoch, session, before }));
         }
     }
 
@@ -732,7 +732,7 @@ impl Model {
         if !self.is_busy() || self.cancelling {
             return false;
         }
-        self.effects.push(Effect::Cancel { session });
+        self.effects.push(Effect::Call(Call::Cancel { session }));
         self.effects.push(Effect::Log("input.cancel"));
         self.cancelling = true;
         self.held = !self.queue.is_empty();

@@ -115,7 +115,7 @@ fn activity(record: &Value) -> Option<Block> {
 /// Converts a request for an approval that has ended: what was asked, who decided, and when.
 fn past_approval(record: &Value, state: State) -> Block {
     let request = record.get("approval").and_then(Request::of);
-    let mut block = Block::activity(&format!("approval: {}", ken_approval::one_line(text(record, "name"))), "", state);
+    let mut block = Block::activity(&format!("approval: {}", ken_text::visible_line(text(record, "name"))), "", state);
     block.detail = request.and_then(|request| request.end()).unwrap_or_default();
     block
 }

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use super::view;
 use crate::input::Event;
-use crate::message::{Effect, Message, Readiness, Selector};
+use crate::message::{Call, Effect, Message, Readiness, Selector};
 use crate::model::{Model, Overlay};
 
 /// A state with helpers that send it messages and read the screen.
@@ -113,7 +113,7 @@ impl Client {
     /// The messages that were sent, with their numbers.
     fn sent(&self) -> impl Iterator<Item = (u64, &Prompt)> {
         self.effects.iter().filter_map(|effect| match effect {
-            Effect::Send { id, prompt } => Some((*id, prompt.as_ref())),
+            Effect::Call(Call::Send { id, prompt }) => Some((*id, prompt.as_ref())),
             _ => None,
         })
     }
@@ -123,7 +123,7 @@ impl Client {
     }
 
     fn decisions(&self) -> usize {
-        self.count(|effect| matches!(effect, Effect::Decide { .. }))
+        self.count(|effect| matches!(effect, Effect::Call(Call::Decide { .. })))
     }
 }
 
@@ -356,7 +356,7 @@ fn control_c_cancels_first_and_a_draft_can_be_found_again() {
     let control_c = |client: &mut Client| client.control('c');
     let quits = |client: &Client| client.count(|effect| matches!(effect, Effect::Quit(0))) > 0;
     control_c(&mut client);
-    let cancels = client.count(|effect| matches!(effect, Effect::Cancel { .. }));
+    let cancels = client.count(|effect| matches!(effect, Effect::Call(Call::Cancel { .. })));
     assert!(!quits(&client) && cancels > 0);
     client.events(&[settled("aborted")]);
     client.type_text(" more");
@@ -390,7 +390,9 @@ fn no_typed_key_and_no_paste_decides_before_the_dialog_is_open() {
     assert_eq!(client.decisions(), 0);
     client.type_line("das it is");
     let decision = client.effects.iter().find_map(|effect| match effect {
-        Effect::Decide { request, decision } => Some((request.as_str(), decision.approved, decision.reason.as_deref())),
+        Effect::Call(Call::Decide { request, decision }) => {
+            Some((request.as_str(), decision.approved, decision.reason.as_deref()))
+        }
         _ => None,
     });
     assert_eq!(decision, Some(("apr_1", false, Some("as it is"))));
@@ -506,7 +508,10 @@ fn an_approval_in_an_old_stream_is_shown() {
         "session": "task:default:t1"});
     client.events(&[event("approval_requested", fields)]);
     assert!(client.sees("approval: git.push"));
-    assert_eq!(client.count(|effect| matches!(effect, Effect::Approval { request } if request == "apr_9")), 1);
+    assert_eq!(
+        client.count(|effect| matches!(effect, Effect::Call(Call::Approval { request }) if request == "apr_9")),
+        1
+    );
 }
 
 #[test]
@@ -684,7 +689,7 @@ fn a_prompt_of_another_client_is_fetched() {
     let mut client = Client::opened();
     client.effects.clear();
     client.events(&[event("operation_start", json!({})), delta("To somebody else.")]);
-    assert!(client.count(|effect| matches!(effect, Effect::Page { before: None, .. })) > 0);
+    assert!(client.count(|effect| matches!(effect, Effect::Call(Call::Page { before: None, .. }))) > 0);
     let page =
         json!({"exchanges": [{"submissionId": "s2", "status": "running", "prompt": {"text": "From elsewhere"}}]});
     client.update(Message::Page { epoch: 1, older: false, page: Ok(page) });
@@ -721,7 +726,7 @@ fn a_session_that_is_deleted_makes_room_for_a_new_one() {
 #[test]
 fn a_silent_turn_asks_which_part_is_missing() {
     let mut client = Client::opened();
-    let asks = |client: &Client| client.count(|effect| matches!(effect, Effect::Parts));
+    let asks = |client: &Client| client.count(|effect| matches!(effect, Effect::Call(Call::Parts)));
     let before = asks(&client);
     client.send_line("hello", "s2");
     client.update(Message::Tick);
@@ -750,7 +755,7 @@ fn older_pages_come_when_the_beginning_is_passed() {
     client.key(Key::PageUp);
     client.key(Key::PageUp);
     let top = client.draw(60, 10).0[0].clone();
-    let page_requests = client.count(|effect| matches!(effect, Effect::Page { before: Some(_), .. }));
+    let page_requests = client.count(|effect| matches!(effect, Effect::Call(Call::Page { before: Some(_), .. })));
     assert_eq!((page_requests, top.as_str()), (1, "› Do the tests pass?"));
     let page = json!({"exchanges": [{"submissionId": "s0", "status": "completed", "prompt": {"text": "Earlier"}, "assistant": {"text": "Yes."}}]});
     client.update(Message::Page { epoch: 1, older: true, page: Ok(page) });
