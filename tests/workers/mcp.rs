@@ -652,8 +652,8 @@ fn secrets_are_read_only_for_placeholders() {
     );
 }
 
-/// What a README takes for its server is named before it is asked for, and a command of a person finds what kend passes, too, and
-/// no other secret.
+/// `ken mcp add` names each secret and variable that the JSON of a README refers to, and commands by hand read only those secrets that kend
+/// also passes to ken-tools.
 #[test]
 fn what_placeholders_take_is_named_and_is_what_kend_passes() {
     let system = start(&[]);

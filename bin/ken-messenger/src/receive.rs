@@ -157,15 +157,15 @@ fn mentions_bot(message: &Message, settings: &Settings) -> bool {
         || settings.mention_patterns.iter().any(|pattern| text.contains(pattern))
 }
 
-/// The text that a message replies to, and the platform's id of its message if that is one of the bot. Its author is named only
-/// if that is neither the sender nor the bot.
+/// Returns the text that a message replies to. Its author is named only if that is neither the sender nor the bot. If the bot has sent the
+/// text, the platform's id of that message is returned, too.
 fn quoted(message: &Message, settings: &Settings) -> Option<(Quoted, Option<String>)> {
     let quoted = message.quoted.as_ref()?;
     let sender = quoted.sender_id.as_deref();
     let is_of_bot = sender.is_some() && sender == settings.bot_id();
     let is_own = is_of_bot || sender == Some(&message.sender_id);
     let author = (!is_own).then(|| quoted.author.clone().unwrap_or_else(|| "somebody".to_owned()));
-    // Without an id it is a message of which the store knows nothing.
+    // The store knows no message with an empty id, so that the text counts as one from outside.
     let id = is_of_bot.then(|| quoted.message_id.clone().unwrap_or_default());
     Some((Quoted { text: quoted.text.clone(), author }, id))
 }

@@ -103,7 +103,7 @@ fn api_url(url: Option<String>) -> Result<String, Error> {
     }
 }
 
-/// Whether a variable has the second of its two values; unset, it has the first.
+/// Returns whether a variable has the second of two values. If it is not set, it has the first.
 fn is_second(name: &str, [first, second]: [&str; 2], value: impl Fn(&str) -> Option<String>) -> Result<bool, Error> {
     match value(name) {
         Some(text) if text != first && text != second => {

@@ -74,7 +74,7 @@ pub(crate) struct Message {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Quoted {
     pub(crate) text: String,
-    /// The id of whoever has sent it and written it; unknown for a message of another chat.
+    /// The id of its sender, if the sender has also written it; unknown for a message of another chat.
     pub(crate) sender_id: Option<String>,
     /// The name of its author.
     pub(crate) author: Option<String>,

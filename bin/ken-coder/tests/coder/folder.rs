@@ -150,8 +150,8 @@ fn rules_for_the_folder_have_its_absolute_path() {
     assert_eq!(preview(&home, &folder, "run", &json!({"argv": ["make", "all"]}))["approval"], "ask");
 }
 
-/// Links in the path of a rule, whoever has made them: a rule forbids and asks at the place to which they lead, and permits nothing
-/// there.
+/// If the path of a rule contains symbolic links, the rule also forbids changes, or asks, at the place to which they lead. It permits
+/// nothing there, whoever has made the links.
 #[test]
 fn a_rule_forbids_also_where_links_lead_and_permits_only_where_it_is_written() {
     let (home, own) = site();

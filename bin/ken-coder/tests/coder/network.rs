@@ -112,7 +112,8 @@ fn a_key_is_put_in_on_the_way_and_no_command_holds_it() {
     let text = repeated["stdout"].as_str().unwrap();
     assert!(text.contains("x-sent: ***") && text.contains("and Bearer no more\n"), "{repeated}");
     assert!(!repeated.to_string().contains("ghp_"), "{repeated}");
-    // A part of a response can end in the middle of the key, which would then not be found, nor would it in a compressed response.
+    // The key is not found in a response that ends in the middle of it, or that is compressed. So no part of a response is requested, and
+    // no compression.
     let whole = format!("sent {}\n200", "*".repeat(format!("Bearer {KEY}").len()));
     for (options, path, expected) in [
         ("", "part", &*whole),
@@ -130,7 +131,7 @@ fn a_key_is_put_in_on_the_way_and_no_command_holds_it() {
         let text = ran["stdout"].as_str().unwrap();
         assert!(text.ends_with(expected), "{options} {path}: {ran}");
     }
-    // A request without a key can ask for a part.
+    // A request to which no key is added can ask for a part of a response.
     let ran = shell(&home, &format!("curl -sS -r 5-8 -H 'Authorization: Bearer own' http://{}/part", server.plain));
     assert_eq!(ran["stdout"], "Bear", "{ran}");
     let action = home.preview("run", &json!({"argv": ["true"], "cwd": "repos/site", "network": true}));

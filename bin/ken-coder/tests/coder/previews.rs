@@ -132,7 +132,7 @@ fn a_rule_with_an_absolute_path_applies_in_the_workspace() {
         (vec![rule(&workspace, "deny"), repos.into()], "repos/site/a", "deny"),
         (vec![rule("repos/site/in", "deny"), repos.into()], "repos/site/docs/a", "deny"),
         (vec![rule("repos/site/in", "auto-edit")], "repos/site/docs/a", "ask"),
-        // A rule for the folders above is one for trusted folders, but nothing is changed where that is forbidden.
+        // A rule for a folder above the workspace is for trusted folders below it. Only a denial counts in the workspace as well.
         (vec![rule(&folder.to_string(), "deny")], "repos/site/a", "deny"),
         (vec![repos.into(), rule(&folder.to_string(), "deny")], "repos/site/a", "none"),
         (vec![rule(&folder.to_string(), "auto-edit")], "repos/site/a", "ask"),
@@ -148,7 +148,7 @@ fn a_rule_with_an_absolute_path_applies_in_the_workspace() {
     let mut command = home.command(&["write", "--preview", "--json", &call]);
     let output = command.env("KEN_HOME", &link).output().unwrap();
     assert_eq!(serde_json::from_slice::<Value>(&output.stdout).unwrap()["approval"], "none");
-    // A command in a folder that is a link could change what lies behind it.
+    // A command could change the files of a folder through a link to the folder.
     symlink("site", home.path("repos/alias")).unwrap();
     home.configure(&format!("rules = [{}]", rule(&format!("{workspace}/repos/site"), "deny")));
     assert_eq!(approval(&home, "run", &json!({"argv": ["touch", "a"], "cwd": "repos/site"})), "deny");

@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 
 use super::error::unsupported;
 
-/// The parameters of one kind of request, as lists of names with blanks between them.
+/// The names of the parameters of one kind of request, separated by single spaces.
 pub(super) struct Known {
     pub(super) used: &'static str,
     /// They have no effect, and the response names them.
