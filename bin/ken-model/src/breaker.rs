@@ -140,8 +140,7 @@ impl Breakers {
             return error;
         }
         entry.last_failure = Some(Timestamp::now());
-        let hint = error.hint.iter().flat_map(|hint| ["; ", hint]);
-        entry.cause = [error.message.as_str()].into_iter().chain(hint).collect();
+        entry.cause = Error { at: None, ..error.clone() }.to_string();
         match fault {
             Fault::Unknown | Fault::Request => return error,
             Fault::Server => entry.server_errors += 1,

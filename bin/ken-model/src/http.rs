@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use ken_tls::roots;
 use ken_types::Error;
+use ken_types::uri::host_of;
 use ureq::config::Config;
 use ureq::http::Response;
 use ureq::tls::TlsConfig;
@@ -169,12 +170,6 @@ fn broken(error: std::io::Error) -> Error {
         ureq::Error::Timeout(_) => Error::unavailable("the provider sent nothing for too long"),
         error => Error::unavailable(format!("the connection to the provider broke: {error}")),
     }
-}
-
-/// Returns the host of a URL with its port, without the name and the password that can stand before it.
-pub(crate) fn host_of(url: &str) -> &str {
-    let host = url.split('/').nth(2).unwrap_or(url);
-    host.rsplit('@').next().unwrap_or(host)
 }
 
 /// Returns the error for a server that cannot be reached. It names only the host, because a URL can contain secrets.

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use ken_tls::roots;
 use ken_types::Error;
 use ken_types::address::{Allowed, Refused};
+use ken_types::uri::host_of;
 use serde_json::Value;
 use ureq::http::header::HeaderMap;
 use ureq::http::{Response, StatusCode};
@@ -115,7 +116,7 @@ fn read(url: &str, answered: Result<Response<ureq::Body>, ureq::Error>, max: usi
     let (head, body) = answered.map_err(|error| failed(url, error))?.into_parts();
     let encoding = head.headers.get("content-encoding").map(|value| value.as_bytes());
     if encoding.is_some_and(|encoding| !encoding.eq_ignore_ascii_case(b"identity")) {
-        let message = format!("{} sent a compressed page, which was not asked for", host(url));
+        let message = format!("{} sent a compressed page, which was not asked for", host_of(url));
         return Err(Error::unavailable(message));
     }
     let mut bytes = Vec::new();
@@ -128,14 +129,8 @@ fn read(url: &str, answered: Result<Response<ureq::Body>, ureq::Error>, max: usi
     Ok(Received { status: head.status, headers: head.headers, body: bytes, cut })
 }
 
-/// Returns the host of a URL, without the parts that can be private.
-fn host(url: &str) -> &str {
-    let host = url.split('/').nth(2).unwrap_or(url);
-    host.rsplit('@').next().unwrap_or(host)
-}
-
 fn failed(url: &str, error: ureq::Error) -> Error {
-    let host = host(url);
+    let host = host_of(url);
     match error {
         ureq::Error::Timeout(_) => Error::deadline(format!("{host} did not answer in time")),
         ureq::Error::HostNotFound => Error::unavailable(format!("{host} has no address")),

@@ -1,9 +1,10 @@
 //! `ken approvals`, `ken approve` and `ken deny`: requests of agents for actions that need a person's approval.
 
 use clap::Args;
-use ken_approval::{Request, one_line};
+use ken_approval::Request;
 use ken_client::Gateway;
 use ken_client::approvals::{Decision, user};
+use ken_text::visible_line;
 use ken_types::ops::ids::{FoundId, IdKind};
 use ken_types::uri::encode_query;
 use ken_types::{Code, Error};
@@ -111,7 +112,7 @@ fn row_with_outcome(record: &Value) -> Option<[String; 6]> {
     let request = Request::of(record)?;
     let outcome = request.outcome.unwrap_or(request.status);
     let decided = record.pointer("/decision/decidedAt").and_then(Value::as_str).unwrap_or("-");
-    let [asked, decided] = [field(record, "createdAt"), decided].map(one_line);
+    let [asked, decided] = [field(record, "createdAt"), decided].map(visible_line);
     Some([request.id, asked, request.action_type, outcome, decided, request.summary])
 }
 
@@ -147,7 +148,7 @@ fn status(record: &Value, request: &Request) -> String {
         (", used at ", field(record, "usedAt")),
     ] {
         if !text.is_empty() {
-            status += &format!("{before}{}", one_line(text));
+            status += &format!("{before}{}", visible_line(text));
         }
     }
     status
@@ -187,7 +188,7 @@ fn find_pending(gateway: &mut Gateway, word: &str) -> Result<String, Error> {
             kind: IdKind::Approval,
             id: field(record, "requestId").to_owned(),
             at: field(record, "createdAt").parse().ok()?,
-            label: Some(one_line(field(record, "description"))),
+            label: Some(visible_line(field(record, "description"))),
             session_id: None,
             submission_id: None,
             offset: None,

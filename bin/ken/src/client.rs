@@ -54,7 +54,7 @@ pub(crate) fn call<O: Op>(
     call_on::<O>(&mut connect(places, part)?, part, args, limit)
 }
 
-/// How long a part may take to say that it is there. It then does nothing else.
+/// How long a part may take to answer a ping, for which it has to do nothing else.
 const PING_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Returns the parts that are ready and do not answer. What a program of a person's own does with its socket is not known.

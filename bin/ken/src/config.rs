@@ -6,7 +6,7 @@ use std::path::Path;
 use clap::{Args, Subcommand};
 use ken_client::nearest;
 use ken_types::Error;
-use ken_types::config::{Config, STORE_URL};
+use ken_types::config::{BUILTIN, Config, STORE_URL};
 use ken_types::places::Places;
 use ken_types::providers::secret_name;
 use ken_types::secrets;
@@ -17,8 +17,6 @@ use toml::{Table, Value};
 use crate::gateway;
 use crate::output::{print_json, print_line};
 
-/// The default configuration. kend has the same one built in.
-const BUILTIN: &str = include_str!("../../../etc/ken.toml");
 const MASK: &str = "***";
 
 #[derive(Debug, Subcommand)]

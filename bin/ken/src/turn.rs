@@ -3,9 +3,9 @@
 
 use std::collections::HashMap;
 
-use ken_approval::{Request, decided, one_line};
+use ken_approval::{Request, decided};
 use ken_client::{Gateway, Reader, message_text};
-use ken_text::visible;
+use ken_text::{visible, visible_line};
 use ken_types::live_text::images_line;
 use ken_types::ops::ids::FoundId;
 use ken_types::uri::encode_segment;
@@ -346,10 +346,10 @@ fn result_text(event: &Value) -> String {
 
 fn page(globals: &Globals, turn: &Turn) -> String {
     let took = turn.duration_ms.map_or_else(String::new, |ms| format!(" in {}", time(ms)));
-    let mut text = format!("turn      {}\nsession   {}\n", one_line(&turn.id), one_line(&turn.session_id));
-    text += &format!("received  {}\nstatus    {}{took}\n", turn.received_at, one_line(&turn.status));
+    let mut text = format!("turn      {}\nsession   {}\n", visible_line(&turn.id), visible_line(&turn.session_id));
+    text += &format!("received  {}\nstatus    {}{took}\n", turn.received_at, visible_line(&turn.status));
     if let Some(error) = &turn.error {
-        text += &format!("error     {}\n", one_line(error));
+        text += &format!("error     {}\n", visible_line(error));
     }
     text += "\n";
     for line in visible(&turn.prompt).lines().chain(images_line(turn.images).lines()) {
@@ -362,7 +362,7 @@ fn page(globals: &Globals, turn: &Turn) -> String {
     for step in &turn.steps {
         if step.worker != worker {
             if let Some(name) = &step.worker {
-                text += &format!("  {}:\n", one_line(name));
+                text += &format!("  {}:\n", visible_line(name));
             }
             worker.clone_from(&step.worker);
         }
@@ -389,7 +389,7 @@ fn page(globals: &Globals, turn: &Turn) -> String {
 pub(crate) fn source_line(source: &Value) -> String {
     let number = source.get("number").and_then(Value::as_u64).unwrap_or_default();
     let score = source.get("score").and_then(Value::as_f64).map_or_else(String::new, |score| format!("  {score:.2}"));
-    format!("[{number}] {}  {}{score}", one_line(field(source, "title")), one_line(field(source, "id")))
+    format!("[{number}] {}  {}{score}", visible_line(field(source, "title")), visible_line(field(source, "id")))
 }
 
 fn lines(what: &What) -> Vec<String> {
@@ -398,23 +398,23 @@ fn lines(what: &What) -> Vec<String> {
             let cost = if *cost > 0.0 { format!(", ${cost:.4}") } else { String::new() };
             let took = duration_ms.map_or_else(String::new, |ms| format!(", {}", time(ms)));
             let tokens = tokens(*input, *cached, *output);
-            let line = format!("model     {}  {tokens}{cost}{took}", one_line(model));
+            let line = format!("model     {}  {tokens}{cost}{took}", visible_line(model));
             with_error(line, error.as_ref())
         }
         What::Tool { name, arguments, duration_ms, error } => {
             let took = duration_ms.map_or_else(|| "  (not ended)".to_owned(), |ms| format!("  {}", time(ms)));
-            with_error(format!("tool      {}{}{took}", one_line(name), arguments_line(arguments)), error.as_ref())
+            with_error(format!("tool      {}{}{took}", visible_line(name), arguments_line(arguments)), error.as_ref())
         }
         What::Approval { id, summary, outcome, decided_at } => {
             let at = if decided_at.is_empty() { String::new() } else { format!(", at {decided_at}") };
-            let (id, summary) = (one_line(id), one_line(summary));
-            vec![format!("approval  {id}  {summary}: {}{}", one_line(outcome), one_line(&at))]
+            let (id, summary) = (visible_line(id), visible_line(summary));
+            vec![format!("approval  {id}  {summary}: {}{}", visible_line(outcome), visible_line(&at))]
         }
         What::Check { verdict, violations, support, scores } => {
             let support =
                 support.map_or_else(String::new, |share| format!(", its sources support {:.0} %", share * 100.0));
             let scores = scores.as_object().map_or_else(String::new, scores_line);
-            let mut lines = vec![format!("check     {}{support}{scores}", one_line(verdict))];
+            let mut lines = vec![format!("check     {}{support}{scores}", visible_line(verdict))];
             lines.extend(violations.iter().filter_map(Value::as_str).map(|why| format!("          {}", short(why))));
             lines
         }
@@ -428,7 +428,7 @@ fn with_error(line: String, error: Option<&String>) -> Vec<String> {
 }
 
 fn scores_line(scores: &Map<String, Value>) -> String {
-    scores.iter().map(|(law, score)| format!(", {} {score}", one_line(law))).collect()
+    scores.iter().map(|(law, score)| format!(", {} {score}", visible_line(law))).collect()
 }
 
 /// Returns the arguments of a call in one line: ` name=value name="several words"`.
@@ -440,7 +440,7 @@ fn arguments_line(arguments: &Value) -> String {
         Some(word) if !word.is_empty() && !word.contains(char::is_whitespace) && !word.contains('"') => short(word),
         _ => short(&value.to_string()),
     };
-    arguments.iter().map(|(name, argument)| format!(" {}={}", one_line(name), value(argument))).collect()
+    arguments.iter().map(|(name, argument)| format!(" {}={}", visible_line(name), value(argument))).collect()
 }
 
 fn short(text: &str) -> String {
@@ -448,7 +448,7 @@ fn short(text: &str) -> String {
 }
 
 fn shortened(text: &str, max: usize) -> String {
-    let line = one_line(text);
+    let line = visible_line(text);
     match line.char_indices().nth(max) {
         Some((end, _)) => format!("{}…", line.get(..end).unwrap_or_default()),
         None => line,
@@ -461,15 +461,15 @@ fn changed(globals: &Globals, turn: &Turn) -> String {
     for file in &turn.files {
         let number = |name: &str| file.get(name).and_then(Value::as_u64).unwrap_or_default();
         let since = if file.get("current") == Some(&Value::Bool(false)) { ", changed since" } else { "" };
-        let (path, action) = (one_line(field(file, "path")), one_line(field(file, "action")));
+        let (path, action) = (visible_line(field(file, "path")), visible_line(field(file, "action")));
         text += &format!("  {path}  +{} -{}  ({action}{since})\n", number("added"), number("removed"));
     }
     for change in &turn.refs {
         let [before, after] = ["before", "after"].map(|name| match field(change, name) {
             "" => "none".to_owned(),
-            commit => one_line(commit).chars().take(SHORT_COMMIT).collect(),
+            commit => visible_line(commit).chars().take(SHORT_COMMIT).collect(),
         });
-        let (repo, name) = (one_line(field(change, "repo")), one_line(field(change, "name")));
+        let (repo, name) = (visible_line(field(change, "repo")), visible_line(field(change, "name")));
         text += &format!("  {name} of {repo}: {before} to {after}\n");
     }
     if !text.is_empty() {
@@ -477,7 +477,7 @@ fn changed(globals: &Globals, turn: &Turn) -> String {
         text = format!("\nchanged\n{text}  `{ken} diff {id}` shows it, `{ken} undo {id}` undoes it\n");
     }
     if let Some(error) = &turn.files_error {
-        text += &format!("\nchanged   not known: {}\n", one_line(error));
+        text += &format!("\nchanged   not known: {}\n", visible_line(error));
     }
     text
 }

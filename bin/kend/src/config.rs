@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use ken_trusted::Others;
-use ken_types::config::Config;
+use ken_types::config::{BUILTIN, Config};
 use ken_types::places::CLIENT_SECRET;
 use serde::Deserialize;
 use toml::de::{DeTable, DeValue};
@@ -15,8 +15,6 @@ use crate::files;
 use crate::problem::{Problem, nearest};
 use crate::secrets::{self, Secrets};
 
-/// The default configuration, with comments. A test checks that its values equal the defaults of the types.
-const BUILTIN: &str = include_str!("../../../etc/ken.toml");
 /// The maximum number of reported type errors.
 const MAX_PROBLEMS: usize = 50;
 

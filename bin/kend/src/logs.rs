@@ -5,6 +5,7 @@ use std::fs::File;
 use std::io::{ErrorKind, Read};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
+use ken_types::Error;
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::unistd::pipe2;
 
@@ -80,23 +81,19 @@ impl Log {
         }
     }
 
-    /// Returns the last line for a message to a person: of a JSON record the message, with the place and the remedy that an error names.
+    /// Returns the last line for a message to a person: an error as a sentence, and of another JSON record only the message.
     pub(crate) fn last_line(&self) -> Option<String> {
         let text = String::from_utf8_lossy(&self.last).trim().to_owned();
+        if let Ok(error) = serde_json::from_str::<Error>(&text) {
+            return Some(error.to_string());
+        }
         let record: Option<serde_json::Value> = serde_json::from_str(&text).ok();
-        let field = |name: &str| {
-            let inner = record.as_ref().map(|record| record.get("fields").unwrap_or(record));
-            inner?.get(name)?.as_str().filter(|text| !text.is_empty())
-        };
-        let shown = match field("message") {
-            Some(message) => {
-                let (at, hint) =
-                    (field("at").map(|at| format!("{at}: ")), field("hint").map(|hint| format!("; {hint}")));
-                format!("{}{message}{}", at.unwrap_or_default(), hint.unwrap_or_default())
-            }
-            None => text,
-        };
-        (!shown.is_empty()).then_some(shown)
+        let message = record.as_ref().and_then(|record| {
+            let inner = record.get("fields").unwrap_or(record);
+            inner.get("message")?.as_str()
+        });
+        let shown = message.unwrap_or(&text);
+        (!shown.is_empty()).then(|| shown.to_owned())
     }
 }
 
@@ -129,9 +126,8 @@ mod tests {
         let text = std::fs::read_to_string(log.out.files().path(0)).unwrap();
         assert!(text.contains("\nhalf\nnext\n"), "{text}");
         assert_eq!(log.last_line().as_deref(), Some("no disk"));
-        nix::unistd::write(log.writer(), b"{\"message\":\"no key\",\"at\":\"/x.toml:2\",\"hint\":\"add it\"}\n")
-            .unwrap();
+        nix::unistd::write(log.writer(), b"{\"level\":\"ERROR\",\"message\":\"no key\",\"code\":\"invalid\",\"at\":\"/x.toml:2\",\"hint\":\"add it\"}\n").unwrap();
         assert!(log.pump(&mut chunk));
-        assert_eq!(log.last_line().as_deref(), Some("/x.toml:2: no key; add it"));
+        assert_eq!(log.last_line().as_deref(), Some("no key (at /x.toml:2); add it"));
     }
 }

@@ -1,10 +1,8 @@
 //! The action of a request, part by part. Digests and the numbers of permission bits are left out: they mean nothing to
 //! a person, and the JSON of the request has them.
 
-use ken_text::visible;
+use ken_text::{visible, visible_line};
 use serde_json::{Map, Value};
-
-use crate::one_line;
 
 /// The parts that a person needs first, each with the name under which it is shown. All others follow under their own
 /// names.
@@ -60,7 +58,7 @@ pub(crate) fn parts(action: &Value) -> Vec<Part> {
 }
 
 fn part(name: &str, field: &str, value: &Value) -> Option<Part> {
-    let mut name = one_line(name);
+    let mut name = visible_line(name);
     let text = match (field, value) {
         (_, Value::Null) => return None,
         ("argv", Value::Array(words)) => visible(&command_line(words)).into_owned(),
@@ -125,7 +123,7 @@ fn file(file: &Value) -> String {
         (Some(before), Some(after)) if is_program(after) && !is_program(before) => "changed, becomes executable",
         _ => "changed",
     };
-    format!("{} ({what})", one_line(path))
+    format!("{} ({what})", visible_line(path))
 }
 
 /// Returns a value without digests and permission bits; `None` if nothing else is in it.

@@ -9,8 +9,7 @@ mod action;
 
 use std::fmt::Write;
 
-use ken_text::visible;
-pub use ken_text::visible_line as one_line;
+use ken_text::{visible, visible_line};
 use serde_json::{Value, json};
 
 pub use action::Part;
@@ -76,13 +75,13 @@ impl Request {
     pub fn of(record: &Value) -> Option<Request> {
         let request = record.get("request").unwrap_or(record);
         let id = request.get("id").or_else(|| record.get("requestId"))?.as_str()?;
-        let line = |name: &str| one_line(text(request, name));
+        let line = |name: &str| visible_line(text(request, name));
         let metadata = request.get("metadata").unwrap_or(&Value::Null);
         let action = metadata.get("action").unwrap_or(&Value::Null);
         let diff = text(metadata, "diff");
         Some(Request {
-            id: one_line(id),
-            status: one_line(record.get("status").and_then(Value::as_str).unwrap_or("pending")),
+            id: visible_line(id),
+            status: visible_line(record.get("status").and_then(Value::as_str).unwrap_or("pending")),
             session: metadata.get("sessionId").and_then(Value::as_str).map(str::to_owned),
             summary: line("summary"),
             target: line("target"),
@@ -163,8 +162,8 @@ impl Request {
 /// Returns an instant as a person reads it, or as it is if it is none: `2026-11-23 18:00 UTC`.
 fn minute(instant: &str) -> String {
     match (instant.split_once('T'), instant.ends_with('Z')) {
-        (Some((day, time)), true) if time.is_char_boundary(5) => one_line(&format!("{day} {} UTC", &time[..5])),
-        _ => one_line(instant),
+        (Some((day, time)), true) if time.is_char_boundary(5) => visible_line(&format!("{day} {} UTC", &time[..5])),
+        _ => visible_line(instant),
     }
 }
 
@@ -203,8 +202,8 @@ fn outcome(record: &Value) -> Option<String> {
 /// Returns how a request ended, with the name of the person who decided it if there is one: `denied by vera`.
 pub fn decided(status: &str, by: &str) -> String {
     match by {
-        "" => one_line(status),
-        by => format!("{} by {}", one_line(status), one_line(by)),
+        "" => visible_line(status),
+        by => format!("{} by {}", visible_line(status), visible_line(by)),
     }
 }
 
@@ -215,15 +214,15 @@ fn known_decider(known: &Value, claimed: &str) -> Option<String> {
             let uid = known.get("uid").and_then(Value::as_u64)?;
             match text(known, "user") {
                 user if user.is_empty() || user == claimed => format!("uid {uid}"),
-                user => format!("uid {uid} ({})", one_line(user)),
+                user => format!("uid {uid} ({})", visible_line(user)),
             }
         }
         "messenger" => {
             let user = text(known, "userId");
-            (claimed != format!("messenger:{user}")).then(|| format!("messenger user {}", one_line(user)))?
+            (claimed != format!("messenger:{user}")).then(|| format!("messenger user {}", visible_line(user)))?
         }
         "" => return None,
-        kind => one_line(kind),
+        kind => visible_line(kind),
     })
 }
 

@@ -3,7 +3,7 @@
 use std::io::{BufRead, IsTerminal, Write, stderr, stdin};
 use std::path::{Path, PathBuf};
 
-use ken_approval::one_line;
+use ken_text::visible_line;
 use ken_trusted::{Folders, Owner};
 use ken_types::Error;
 use ken_types::places::Places;
@@ -81,7 +81,7 @@ fn of_name(places: Option<&Places>, named: &Path, ken: &str) -> Result<PathBuf, 
 
 /// Asks the person at the terminal. `None` if the question was not answered.
 fn ask(folder: &Path, ken: &str) -> Result<Option<bool>, Error> {
-    let name = one_line(&folder.display().to_string());
+    let name = visible_line(&folder.display().to_string());
     let question = format!(
         "ken: may the agent work in {name}?\n\
          It can then read every file there. It changes files and runs commands there\n\

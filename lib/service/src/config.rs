@@ -1,7 +1,6 @@
 //! Reads the configuration: that which `kend` passes to a daemon, or the file for a command of a person.
 
-use std::fs::File;
-use std::io::{self, Read};
+use std::io;
 use std::path::Path;
 
 use ken_types::Error;
@@ -10,15 +9,16 @@ use ken_types::config::Config;
 use crate::descriptor;
 
 const VARIABLE: &str = "KEN_CONFIG_FD";
+/// The maximum size of the memory file. kend reads less than this of a file.
+const MAX_FILE_BYTES: u64 = 8 * 1024 * 1024;
 
 /// Reads the configuration that kend has in force. The file can have changed since, and be wrong: a daemon that read it would not
 /// start again, or would use settings that nobody has loaded. A daemon that is started by hand reads the file.
 pub(crate) fn in_force(path: &Path) -> Result<Config, Error> {
-    let Some(fd) = descriptor::inherited(VARIABLE)? else { return load(path) };
-    let mut text = String::new();
-    let read = File::from(fd).read_to_string(&mut text);
-    read.map_err(|error| Error::invalid(VARIABLE, format!("it cannot be read: {error}")))?;
-    parse(path, &text)
+    match descriptor::text(VARIABLE, MAX_FILE_BYTES)? {
+        Some(text) => parse(path, &text),
+        None => load(path),
+    }
 }
 
 /// Reads `ken.toml`. Every key has a default, so a missing file gives the default configuration. Fails with `invalid`, with the file

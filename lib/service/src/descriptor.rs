@@ -1,6 +1,8 @@
 //! Takes ownership of descriptors that the parent process has passed. This is the only file of the crate that needs
 //! `unsafe`.
 
+use std::fs::File;
+use std::io::Read;
 use std::os::fd::{FromRawFd, OwnedFd, RawFd};
 
 use ken_types::Error;
@@ -14,6 +16,16 @@ pub(crate) fn inherited(variable: &str) -> Result<Option<OwnedFd>, Error> {
     let fd = number.parse();
     let fd = fd.map_err(|_| Error::invalid(variable, format!("{number:?} is not a descriptor")))?;
     own(fd).map(Some)
+}
+
+/// Reads the text behind the descriptor whose number is in an environment variable, at most `max_bytes` of it; `None` if the variable is
+/// not set. As with [`inherited`].
+pub(crate) fn text(variable: &str, max_bytes: u64) -> Result<Option<String>, Error> {
+    let Some(fd) = inherited(variable)? else { return Ok(None) };
+    let mut text = String::new();
+    let read = File::from(fd).take(max_bytes).read_to_string(&mut text);
+    read.map_err(|error| Error::invalid(variable, format!("it cannot be read: {error}")))?;
+    Ok(Some(text))
 }
 
 /// Takes ownership of an inherited descriptor. Call this only at the start, and once for each number, because otherwise

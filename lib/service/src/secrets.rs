@@ -3,8 +3,6 @@
 //! followed by a NUL byte.
 
 use std::collections::HashMap;
-use std::fs::File;
-use std::io::Read;
 use std::sync::OnceLock;
 
 use ken_types::Error;
@@ -137,12 +135,7 @@ impl RedactedTexts {
 
 /// Reads and closes the inherited descriptor, if there is one. Call this once, at the start; [`crate::run`] does so.
 pub fn inherit() -> Result<(), Error> {
-    let Some(fd) = descriptor::inherited(VARIABLE)? else {
-        return Ok(());
-    };
-    let mut text = String::new();
-    let read = File::from(fd).take(MAX_FILE_BYTES).read_to_string(&mut text);
-    read.map_err(|error| Error::invalid(VARIABLE, format!("it cannot be read: {error}")))?;
+    let Some(text) = descriptor::text(VARIABLE, MAX_FILE_BYTES)? else { return Ok(()) };
     let passed = PASSED.get_or_init(|| parse(&text));
     FORMS.get_or_init(|| RedactedTexts::of(passed.values().map(String::as_str)));
     Ok(())

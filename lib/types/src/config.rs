@@ -223,6 +223,9 @@ impl Default for Retention {
     }
 }
 
+/// The default configuration, with comments. ken.toml overrides it key by key.
+pub const BUILTIN: &str = include_str!("../../../etc/ken.toml");
+
 /// The secret with the URL of the store's database. It takes precedence over [`Store::url`] and may contain a password.
 pub const STORE_URL: &str = "KEN_STORE_URL";
 
@@ -555,6 +558,16 @@ pub struct WorkspaceRule {
     /// to the command that it runs.
     #[serde(default)]
     pub filters: BTreeMap<String, String>,
+}
+
+impl WorkspaceRule {
+    /// Returns the place below a root to which a path of this rule leads: the root itself if the path is above it. `None` if the rule is not
+    /// for this root. A rule for the trusted folders below a path is not for the workspace, wherever that is; but what must not be changed
+    /// must not be changed there either.
+    pub fn place_below<'a>(&self, path: &'a Path, root: &Path, is_workspace: bool) -> Option<&'a Path> {
+        let is_for_root = || (!is_workspace || self.policy == WorkspacePolicy::Deny) && root.starts_with(path);
+        path.strip_prefix(root).ok().or_else(|| is_for_root().then(|| Path::new("")))
+    }
 }
 
 /// A command that runs without approval. In the file it is a list of words, or a table if it needs more.

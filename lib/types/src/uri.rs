@@ -28,6 +28,12 @@ pub fn after_http(address: &str) -> Option<&str> {
     (!rest.is_empty() && !rest.starts_with('/')).then_some(rest)
 }
 
+/// Returns the host of a URL with its port, without the name and the password that can stand before it.
+pub fn host_of(url: &str) -> &str {
+    let host = url.split('/').nth(2).unwrap_or(url);
+    host.rsplit('@').next().unwrap_or(host)
+}
+
 /// Percent-decodes a text, such as a segment of a path, once. `None`: the escapes are malformed or the result is not UTF-8.
 pub fn decode(segment: &str) -> Option<Cow<'_, str>> {
     // Here and below, a loop over the bytes is faster than the searches of `str`, which take long to start.

@@ -21,6 +21,7 @@ use std::time::{Duration, Instant, SystemTime};
 use ken_types::event::ModelName;
 use ken_types::ops::model::{Delta, Generate};
 use ken_types::providers::{CallOptions, Kind, Providers, resolve, secret_name};
+use ken_types::uri::host_of;
 use ken_types::{Code, Error};
 use serde_json::{Value, json};
 use tokio::sync::{Semaphore, mpsc};
@@ -188,9 +189,9 @@ impl Endpoint {
             return Ok(response);
         }
         if response.status().is_redirection() {
-            // It is not followed, because the key would go there, too. One without a host stays at the same one.
+            // It is not followed, because the key would be sent there, too. Without a host it leads to the same one.
             let to = header("location").filter(|to| to.contains("//"));
-            let to = http::host_of(to.as_deref().unwrap_or(&self.base));
+            let to = host_of(to.as_deref().unwrap_or(&self.base));
             let error = Error::not_found(format!("{model} answered {status}, a redirect to {to}"));
             return Err(Failed::new(error.hint(self.base_hint()), Fault::Provider));
         }

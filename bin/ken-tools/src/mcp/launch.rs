@@ -8,6 +8,7 @@ use std::process::Stdio;
 use std::sync::OnceLock;
 
 use command_fds::CommandFdExt;
+use ken_types::config::BUILTIN;
 use ken_types::{Error, secrets};
 use tokio::process::Command;
 
@@ -17,9 +18,6 @@ use super::http::{HEADERS, URL};
 use super::package::Package;
 use crate::process::{memory_file, sandbox};
 use crate::reach;
-
-/// The configuration that is in force where `ken.toml` says nothing.
-const BUILTIN: &str = include_str!("../../../../etc/ken.toml");
 
 /// The values of placeholders. The daemon has received them from kend. A command that a person runs reads those that kend passes
 /// from `secrets.env`, once and only if there is a placeholder.
@@ -67,8 +65,8 @@ impl Secrets {
     }
 }
 
-/// Returns the lines of `secrets.env` that kend passes to this part. A command of a person finds no others, because a server
-/// that was added is started by such a command first.
+/// Returns the secrets that kend passes to this part, by name. A command of a person finds no others in `secrets.env`: such a command
+/// also starts servers.
 fn passed(folder: &Path) -> Result<BTreeMap<String, String>, Error> {
     let text = ken_trusted::secrets(&folder.join("secrets.env"))?;
     let own = std::fs::read_to_string(folder.join("ken.toml")).unwrap_or_default();
@@ -154,7 +152,7 @@ fn fill(text: &str, secrets: &Secrets) -> Result<String, String> {
     Ok(filled)
 }
 
-/// A text up to its next placeholder, and that one; the last piece has none.
+/// A part of a text: what stands before a placeholder, and the placeholder. The last part has none.
 struct Piece<'a> {
     before: &'a str,
     placeholder: Option<Placeholder<'a>>,

@@ -193,7 +193,7 @@ pub(super) fn past_call(activity: &Value) -> Value {
     json!({
         "sessionUpdate": "tool_call",
         "toolCallId": field(activity, "id"),
-        "title": ken_approval::one_line(field(activity, "name")),
+        "title": ken_text::visible_line(field(activity, "name")),
         "kind": kind(field(activity, "name")),
         "status": if field(activity, "status") == "completed" { "completed" } else { "failed" },
         "content": Vec::from_iter(shown.map(text_block)),

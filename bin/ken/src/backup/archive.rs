@@ -13,8 +13,8 @@ use nix::errno::Errno;
 use tar::{Builder, EntryType, Header};
 
 use super::below::Below;
-use super::manifest::{self, FOLDER, MANIFEST, MAX_FILES, Manifest, Summed, VERSION};
-use super::scope::{Root, STORE, is_secret, present};
+use super::manifest::{FOLDER, MANIFEST, MAX_FILES, Manifest, Summed, VERSION};
+use super::scope::{DATABASE, Root, STORE, is_secret, present};
 
 /// What was written, and what was not.
 pub(super) struct Written {
@@ -99,10 +99,9 @@ impl<W: Write> Archive<W> {
     }
 
     fn add_database(&mut self, database: &File) -> Result<(), Error> {
-        let name = manifest::database();
-        let about = database.metadata().map_err(|error| failed(&name, &error))?;
+        let about = database.metadata().map_err(|error| failed(&DATABASE, &error))?;
         self.add_folder(&format!("{}/{STORE}", Root::State.name()), 0o700, about.mtime())?;
-        self.add_file(database, &name, &about)
+        self.add_file(database, DATABASE, &about)
     }
 
     fn add_folder(&mut self, name: &str, mode: u32, time: i64) -> Result<(), Error> {

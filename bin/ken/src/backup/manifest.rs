@@ -7,7 +7,7 @@ use ken_types::{Timestamp, hex};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use super::scope::{Root, STORE};
+use super::scope::DATABASE;
 
 /// The format of backups. It is part of the name of each file, so that a reader knows it before it reads anything else.
 pub(super) const VERSION: u32 = 1;
@@ -39,20 +39,15 @@ pub(super) struct Content {
     pub(super) sha256: String,
 }
 
-/// The name of the database in a backup.
-pub(super) fn database() -> String {
-    format!("{}/{STORE}/ken.db", Root::State.name())
-}
-
 impl Manifest {
     pub(super) fn new(secrets: bool) -> Manifest {
         let ken = env!("CARGO_PKG_VERSION").to_owned();
         Manifest { ken, created: Timestamp::now(), secrets, files: BTreeMap::new() }
     }
 
-    /// Whether the database is in it. That of a database server is not.
+    /// Whether it contains the database. It does not if the data is on a database server.
     pub(super) fn has_database(&self) -> bool {
-        self.files.contains_key(&database())
+        self.files.contains_key(DATABASE)
     }
 
     /// The size of all files together, in bytes.

@@ -130,7 +130,7 @@ fn failed(path: &Path, error: &io::Error) -> Error {
 fn to_file(places: &Places, database: Option<&Path>, target: &Target) -> Result<Written, Error> {
     let part = target.beside(".part");
     let write = || {
-        let copy = database.map(|database| copy_of(database, &target.beside(".db"))).transpose()?;
+        let copy = copy_of(database, &target.beside(".db"))?;
         _ = std::fs::remove_file(&part);
         let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&part);
         let file = file.map_err(|error| failed(&part, &error))?;
@@ -160,7 +160,7 @@ fn to_stdout(places: &Places, database: Option<&Path>, secrets: bool) -> Result<
     ken_tool::print(b"")?;
     let target = Target::of(&places.state.join(".backup"), None)?;
     let written = during("copying the data", || {
-        let copy = database.map(|database| copy_of(database, &target.beside(".db"))).transpose()?;
+        let copy = copy_of(database, &target.beside(".db"))?;
         archive::write(BufWriter::with_capacity(BUFFER, Output(stdout.lock())), places, copy, secrets)
     })?;
     print_what_is_missing(places, &written);
@@ -186,12 +186,13 @@ fn unwritten(error: io::Error) -> io::Error {
 
 /// Copies the database, checks the copy, and opens it. Its name is removed at once, so that nothing is left if this process is
 /// killed.
-fn copy_of(database: &Path, to: &Path) -> Result<File, Error> {
+fn copy_of(database: Option<&Path>, to: &Path) -> Result<Option<File>, Error> {
+    let Some(database) = database else { return Ok(None) };
     _ = std::fs::remove_file(to);
     store(&[OsStr::new("--backup"), database.as_os_str(), to.as_os_str()])?;
     let copy = File::open(to).map_err(|error| failed(to, &error));
     _ = std::fs::remove_file(to);
-    copy
+    copy.map(Some)
 }
 
 /// Runs ken-store with these arguments, because only ken-store knows the format of the database.

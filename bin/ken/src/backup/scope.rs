@@ -27,6 +27,8 @@ const NOT_STATE: [&str; 6] = ["log", "mcp", "web", "workspace", GATEWAY, RUN];
 /// The folder of the key that signs the tokens of the console. A gateway without one makes it. It never leaves the machine, because a copy
 /// lets everybody in who reads it; and a restore does not touch it, because it would bring back a key that was removed to end all tokens.
 const GATEWAY: &str = "gateway";
+/// The name of the database in a backup.
+pub(super) const DATABASE: &str = "state/store/ken.db";
 /// The folder of the database. Of its files only the database is part of a backup, as a copy that SQLite makes.
 pub(super) const STORE: &str = "store";
 /// The files that hold secrets and nothing else.

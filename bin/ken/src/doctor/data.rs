@@ -38,8 +38,8 @@ const MAX_NAMED: usize = 20;
 const IDLE: Duration = Duration::from_secs(10);
 
 pub(super) fn check(places: &Places, running: Running, findings: &mut Findings) {
-    check_database(&places.state.join("store"), running.is_up, findings);
-    if running.answers {
+    check_database(&places.state.join("store"), running != Running::Down, findings);
+    if running == Running::Answering {
         check_store(places, findings);
         check_server_clock(places, findings);
         check_files_of_deleted(places, findings);

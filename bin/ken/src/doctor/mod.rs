@@ -4,6 +4,7 @@
 mod data;
 mod host;
 mod model;
+mod rules;
 pub(crate) mod sandbox;
 mod setup;
 mod system;
@@ -34,6 +35,7 @@ use crate::globals::Globals;
 use crate::output::{Outcome, print_json, print_line};
 use crate::progress::Progress;
 use crate::{client, config};
+use system::Running;
 
 const CALL_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -198,13 +200,17 @@ fn examine(places: &Places) -> Vec<Finding> {
     findings.0.extend(sandbox::find());
     // What stands in the place of the state directory has been reported already.
     if places.state.is_dir() || !places.state.exists() {
-        texts::check(places, &config.workspace, &mut findings);
+        texts::check(places, &mut findings);
+        rules::check(places, &config.workspace, &mut findings);
     }
     units::check(places, &mut findings);
     progress.set("checking the parts");
     let running = system::check(places, &config, &mut findings);
-    model::check(places, &config, running.answers, &mut findings);
-    if running.answers {
+    // While the system runs, only ken-model knows which keys it has.
+    if running != Running::Hanging {
+        model::check(places, &config, running == Running::Answering, &mut findings);
+    }
+    if running == Running::Answering {
         setup::check_running(places, &mut findings);
         tools::check(places, &mut findings);
         work::check(places, &mut findings);

@@ -16,20 +16,20 @@ use crate::gateway::status;
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-/// Whether the system runs, and whether all of its parts answer.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) struct Running {
-    pub(super) is_up: bool,
-    /// The answers of the parts depend on those of others, so if one of them hangs, no part is asked for more.
-    pub(super) answers: bool,
+pub(super) enum Running {
+    Down,
+    /// It runs, but a part does not answer. Others wait for the answers of that part, so no part is asked for more.
+    Hanging,
+    Answering,
 }
 
 pub(super) fn check(places: &Places, config: &Config, findings: &mut Findings) -> Running {
     check_programs(config, findings);
     let running = check_parts(places, config, findings);
-    if running.answers {
+    if running == Running::Answering {
         check_owners(places, findings);
-    } else if !running.is_up {
+    } else if running == Running::Down {
         check_socket(places, findings);
         for (section, listen, port) in [
             ("gateway", config.gateway.listen, config.gateway.port),
@@ -66,7 +66,7 @@ fn check_programs(config: &Config, findings: &mut Findings) {
 
 fn check_parts(places: &Places, config: &Config, findings: &mut Findings) -> Running {
     let Ok(system) = status(places) else {
-        return Running { is_up: false, answers: false };
+        return Running::Down;
     };
     if system.version != VERSION {
         let why = format!("runs as {}, and ken is {VERSION}", system.version);
@@ -87,7 +87,7 @@ fn check_parts(places: &Places, config: &Config, findings: &mut Findings) -> Run
         let why = "is ready and does not answer; what needs it waits, and is not checked here";
         findings.error("part-not-answering", part, why, format!("ken logs {part}; ken restart {part}"));
     }
-    Running { is_up: true, answers: silent.is_empty() }
+    if silent.is_empty() { Running::Answering } else { Running::Hanging }
 }
 
 /// Reports a gateway that cannot see which user of this machine calls it.

@@ -1,18 +1,14 @@
-//! Reports skills and project rules that agents do not get: broken ones, and ones that nobody has accepted; and rules of
-//! `[workspace]` that apply to nothing.
-
-use std::path::Path;
+//! Reports skills and project rules that agents do not get: broken ones, and ones that nobody has accepted.
 
 use ken_skills::{PROJECT_FILE, Project};
-use ken_trusted::{Folders, resolved};
+use ken_trusted::Folders;
 use ken_types::Error;
-use ken_types::config::{Workspace, WorkspacePolicy, WorkspaceRule};
 use ken_types::places::Places;
 
 use super::Findings;
 use crate::skills::sources;
 
-pub(super) fn check(places: &Places, workspace: &Workspace, findings: &mut Findings) {
+pub(super) fn check(places: &Places, findings: &mut Findings) {
     let sources = sources(places);
     let accepted = match sources.accepted() {
         Ok(accepted) => accepted,
@@ -40,7 +36,6 @@ pub(super) fn check(places: &Places, workspace: &Workspace, findings: &mut Findi
             return findings.error("trusted-folders", at.unwrap_or_default(), message, fix);
         }
     };
-    check_rules(places, workspace, &folders, findings);
     for folder in folders.trusted.keys() {
         let name = folder.display();
         match folders.open(folder) {
@@ -52,44 +47,6 @@ pub(super) fn check(places: &Places, workspace: &Workspace, findings: &mut Findi
                 let fix = format!("`ken workspace forget {name}`, or, if it is yours, `ken workspace trust {name}`");
                 findings.warning("trusted-folder", name, error.message, fix);
             }
-        }
-    }
-}
-
-/// Reports rules with absolute paths that do not apply as they are meant, as ken-coder reads them.
-fn check_rules(places: &Places, workspace: &Workspace, folders: &Folders, findings: &mut Findings) {
-    let root = workspace.folder(&places.state, None);
-    let roots = [resolved(&root), root];
-    let applies = |rule: &WorkspaceRule, path: &Path| {
-        let is_deny = rule.policy == WorkspacePolicy::Deny;
-        let in_workspace = |root: &Path| path.starts_with(root) || (is_deny && root.starts_with(path));
-        roots.iter().any(|root| in_workspace(root))
-            || folders.trusted.keys().any(|folder| path.starts_with(folder) || folder.starts_with(path))
-    };
-    let file = places.config.display();
-    for rule in workspace.rules.iter().filter(|rule| Path::new(&rule.path).is_absolute()) {
-        let path = Path::new(&rule.path);
-        let led = resolved(path);
-        let permits = rule.policy == WorkspacePolicy::AutoEdit || !rule.commands.is_empty() || !rule.hosts.is_empty();
-        if applies(rule, path) {
-            continue;
-        }
-        if applies(rule, &led) {
-            if permits {
-                let why = format!(
-                    "the rule for {} permits nothing, because links lead from there to {}",
-                    path.display(),
-                    led.display()
-                );
-                findings.warning("rule-by-link", &file, why, format!("write path = {led:?} in [workspace]"));
-            }
-            continue;
-        }
-        let why = format!("the rule for {} applies neither to the workspace nor to a trusted folder", path.display());
-        let fix = "correct its path in [workspace], or `ken workspace trust DIR`";
-        match rule.policy {
-            WorkspacePolicy::Deny => findings.error("rule-without-folder", &file, why, fix),
-            _ => findings.warning("rule-without-folder", &file, why, fix),
         }
     }
 }

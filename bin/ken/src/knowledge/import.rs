@@ -185,10 +185,7 @@ impl Batch {
 
 /// Returns the path that a folder had which no longer exists: the part that exists is canonical.
 fn path_of_missing(folder: &Path) -> io::Result<PathBuf> {
-    let path = std::path::absolute(folder)?;
-    let parents = path.ancestors().skip(1).find_map(|parent| Some((parent, parent.canonicalize().ok()?)));
-    let rest = parents.and_then(|(parent, canonical)| Some(canonical.join(path.strip_prefix(parent).ok()?)));
-    Ok(rest.unwrap_or(path))
+    Ok(ken_trusted::resolved(&std::path::absolute(folder)?))
 }
 
 /// Returns the path and digest of each document of a folder that the store has.
