@@ -60,9 +60,7 @@ struct Server {
 impl Server {
     fn start(program: &Path, env: &[(&str, &str)]) -> Server {
         let home = tempfile::tempdir().unwrap();
-        let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        let address = free.local_addr().unwrap();
-        drop(free);
+        let address = SocketAddr::from(([127, 0, 0, 1], ken_tests::free_port()));
         let config = format!("[cognitive]\nport = {}\n", address.port());
         std::fs::write(home.path().join("ken.toml"), config).unwrap();
         let process = Command::new(program)

@@ -6,7 +6,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
-use ken_tests::{Builder, System, binary, until};
+use ken_tests::{Builder, System, binary, free_port, until};
 use serde_json::{Value, json};
 
 /// Standard output, standard error and exit status.
@@ -284,8 +284,7 @@ fn the_last_run_is_that_of_the_folder_where_it_is_said() {
 
 #[test]
 fn an_address_where_nobody_listens_is_an_error_at_once() {
-    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-    let url = format!("http://127.0.0.1:{port}");
+    let url = format!("http://127.0.0.1:{}", free_port());
     let home = tempfile::tempdir().unwrap();
     let ken = ["--url", &url];
     for (program, arguments) in [

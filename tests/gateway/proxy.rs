@@ -1,11 +1,11 @@
 //! The gateway behind a real reverse proxy, configured as in ken-gateway(8).
 
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-use ken_tests::{Answer, Builder, Client, Stream, System, root, until};
+use ken_tests::{Answer, Builder, Client, Stream, System, free_port, root, until};
 
 const SECRET: &str = "a-long-random-text";
 
@@ -46,9 +46,7 @@ impl Nginx {
     fn start_as(user: &str, program: &Path, server: &str) -> Nginx {
         let dir = tempfile::tempdir().expect("a folder");
         std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(0o755)).expect("its mode");
-        let free = TcpListener::bind("127.0.0.1:0").expect("a free port");
-        let address = free.local_addr().expect("its address");
-        drop(free);
+        let address = SocketAddr::from(([127, 0, 0, 1], free_port()));
         let temporary: String = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
             .map(|name| format!("{name}_temp_path {};\n", dir.path().join(name).display()))
             .concat();

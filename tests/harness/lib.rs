@@ -22,6 +22,7 @@ pub mod otlp;
 mod page;
 #[path = "../doubles/pages.rs"]
 pub mod pages;
+mod port;
 mod postgres;
 #[path = "../doubles/prompt_cache.rs"]
 pub mod prompt_cache;
@@ -47,6 +48,7 @@ pub use filter::run_with_input;
 pub use http::{Answer, Client, Exchange};
 pub use keyboard::Terminal;
 pub use page::{Example, Page, help_flags, root};
+pub use port::free_port;
 pub use postgres::{NO_POOLER, NO_POSTGRES, Pooler, Postgres};
 pub use relay::{Cut, Relay};
 pub use skip::skip;

@@ -11,6 +11,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::disk::SmallDisk;
+use crate::port::free_port;
 use crate::skip::skip;
 use nix::unistd::{Gid, Uid, User, geteuid};
 
@@ -75,18 +76,6 @@ fn own_folder() -> PathBuf {
         chown(&folder, Some(user.as_raw()), Some(group.as_raw())).unwrap();
     }
     folder
-}
-
-/// Returns a port that no one listens on, below those that the kernel gives to connections: it would give one away while its server is down.
-fn free_port() -> u16 {
-    static NEXT: AtomicU32 = AtomicU32::new(0);
-    loop {
-        let number = std::process::id().wrapping_mul(64).wrapping_add(NEXT.fetch_add(1, Ordering::Relaxed));
-        let port = u16::try_from(10_000 + number % 20_000).unwrap();
-        if std::net::TcpListener::bind(("127.0.0.1", port)).is_ok() {
-            return port;
-        }
-    }
 }
 
 /// psql and pg_dump are taken from the same folder: on Debian, those on the path are a script that takes 70 ms to find them.

@@ -15,6 +15,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::http::{Answer, Client};
+use crate::port::free_port;
 use crate::sse::Stream;
 
 /// The path of a program of the workspace, as built by `make test` (or `cargo build --workspace --bins`).
@@ -136,7 +137,8 @@ impl Builder {
             assert!(changed.success());
         }
         let programs = self.programs;
-        let mut system = System { home, env, port: 0, cognitive_port: 0, up: None, user: self.user, programs };
+        let mut system =
+            System { home, env, port: free_port(), cognitive_port: free_port(), up: None, user: self.user, programs };
         system.up();
         system
     }

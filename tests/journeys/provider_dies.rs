@@ -1,17 +1,17 @@
 //! The provider dies: the next model of the list answers at once, nobody waits for the dead one again, and everything that a person
 //! looks at names it, its cause and since when. It is used again soon after it has come back.
 
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
 use ken_tests::provider::{Provider, Reply, openai, refusal};
-use ken_tests::{Builder, System, Terminal, binary, until};
+use ken_tests::{Builder, System, Terminal, binary, free_port, until};
 use serde_json::{Value, json};
 
 /// An address of this machine where nobody listens.
 fn nobody() -> SocketAddr {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
+    SocketAddr::from(([127, 0, 0, 1], free_port()))
 }
 
 fn saying(text: &'static str) -> Provider {

@@ -6,6 +6,7 @@ use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 use crate::common::{Home, Kend, until};
+use ken_tests::free_port;
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
@@ -76,8 +77,7 @@ fn answering(kend: &Kend<'_>, address: &str) -> i32 {
 
 #[test]
 fn sockets_take_the_place_of_each_other() {
-    let free = || std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-    let (p, q) = (free(), free());
+    let (p, q) = (free_port(), free_port());
     let entry = |name: &str, socket: &str| {
         format!("[part.{name}]\ncommand = [\"PROBE\", \"ready\", \"accept\"]\nsockets = {{ wire = {{ {socket} }} }}\n")
     };
@@ -122,8 +122,8 @@ fn unix(path: &str) -> String {
 
 #[test]
 fn a_port_that_is_really_taken_leaves_the_old_socket_listening() {
-    let taken = std::net::TcpListener::bind("127.0.0.2:0").unwrap();
-    let port = taken.local_addr().unwrap().port();
+    let port = free_port();
+    let taken = std::net::TcpListener::bind(("127.0.0.2", port)).unwrap();
     let entry = |name: &str, address: &str| {
         format!(
             "[part.{name}]\ncommand = [\"PROBE\", \"ready\", \"accept\"]\nsockets = {{ wire = {{ tcp = \"{address}:{port}\" }} }}\n"

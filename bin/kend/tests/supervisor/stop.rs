@@ -6,6 +6,7 @@ use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
 use crate::common::{Home, is_running, kill9, until};
+use ken_tests::free_port;
 use nix::sys::signal::Signal;
 use serde_json::json;
 
@@ -89,7 +90,7 @@ fn the_sockets_of_a_stopped_part_are_closed_and_opened_again_at_start() {
 fn a_port_that_was_taken_meanwhile_is_named_by_start() {
     let home =
         Home::new("[part.a]\ncommand = [\"PROBE\", \"ready\", \"hang\"]\nsockets = { http = { tcp = \"gateway\" } }\n");
-    let kend = home.start_with(&mut home.command(&["--announce", "--port", "0"]));
+    let kend = home.start_with(&mut home.command(&["--announce", "--port", &free_port().to_string()]));
     let address = kend.gateway();
     kend.stop_part("a");
     let taken = std::net::TcpListener::bind(address).unwrap();
