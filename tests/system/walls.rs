@@ -10,7 +10,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use base64::prelude::{BASE64_STANDARD, Engine};
-use ken_tests::{Builder, System, binary, root};
+use ken_tests::{Builder, System, binary, root, until};
 use serde_json::{Value, json};
 
 /// A user who has nothing to do with ken (`nobody` on Debian).
@@ -243,6 +243,39 @@ fn each_part_runs_its_own_programs_alone() {
         }
         probes.only("run", "/bin/sh", &[FREE]);
         probes.only("run", "/usr/bin/env", &[FREE]);
+    });
+}
+
+/// The file comes to be while the part runs, whose rules name what there was when it started.
+#[test]
+fn a_file_made_later_is_read_by_the_next_process_of_the_part() {
+    as_each_user(|user| {
+        let system = builder(user).start();
+        let prices = |line: &str| {
+            let path = system.home().join("models.toml");
+            fs::write(&path, format!("[[model]]\nname = \"openai/m\"\n{line}\n")).unwrap();
+            std::os::unix::fs::chown(path, user, user).unwrap();
+        };
+        let answers = || system.call("model", "service.ping", &[]) == json!({});
+        prices("window = 12000");
+        let restarted = system.ken(&["restart", "model"]);
+        assert!(restarted.status.success() && answers(), "{}", String::from_utf8_lossy(&restarted.stderr));
+        fs::remove_file(system.home().join("models.toml")).unwrap();
+        assert!(system.ken(&["restart", "model"]).status.success() && answers());
+        // Nobody asks for this start.
+        prices("window = 12000");
+        system.wait_until_stable("model");
+        let first = system.pid("model");
+        system.kill("model");
+        until("another process runs", || system.pid("model") != first);
+        system.wait_until_stable("model");
+        prices("windw = 12000");
+        let refused = system.ken(&["restart", "model"]);
+        let error = String::from_utf8(refused.stderr).unwrap();
+        assert!(
+            !refused.status.success() && error.contains("unknown field `windw`") && error.contains("models.toml:3"),
+            "{error}"
+        );
     });
 }
 

@@ -70,14 +70,14 @@ impl Commands {
         words: Vec<String>,
         keep: Duration,
         launch: &Launch,
-        (spawner, null): (&mut Spawner, &File),
+        (spawner, stdin): (&mut Spawner, &File),
         now: Instant,
     ) -> Result<u64, Error> {
         self.make_room(now)?;
         let failed = |what: &str, errno: nix::Error| Error::unavailable(format!("ken: {what}: {}", errno.desc()));
         let output = memfd_create("output", MFdFlags::MFD_CLOEXEC).map_err(|errno| failed("output", errno))?;
         let mark = spawner.next_mark();
-        let inherit = Inherit { null: null.as_fd(), log: output.as_fd(), passed: &[], mark, walls: None };
+        let inherit = Inherit { stdin: stdin.as_fd(), log: output.as_fd(), passed: &[], mark, walls: None };
         let pid = spawner.spawn(launch, &inherit).map_err(|why| failed(why.step, why.errno))?;
         self.last += 1;
         let progress =

@@ -1,5 +1,4 @@
-//! The program, arguments, environment, secrets and limits of a part's process. These are built when the configuration
-//! is read, so that a restart needs no preparation.
+//! The program, arguments, environment, secrets and limits of a part's process.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{CString, OsStr, OsString};
@@ -222,8 +221,8 @@ fn expand(path: &str, places: &Places) -> Vec<PathBuf> {
 }
 
 /// What of this name is in the folder of the configuration, and in the folder where a part looks for files of the user (share.rs of
-/// ken-types). There is no rule for what does not exist; when a file comes to be, a reload sees other walls and starts the part anew.
-/// A name that ends with a slash is that of a folder, which kend makes before the part starts, if it may.
+/// ken-types). There is no rule for what does not exist. When a file comes to be, the next start of the part has one; a reload starts
+/// it anew. A name that ends with a slash is that of a folder, which kend makes before the part starts, if it may.
 fn of_configuration(name: &str, places: &Places) -> Vec<PathBuf> {
     let home = std::env::var_os("HOME").filter(|home| !home.is_empty());
     let of_user = places.home.clone().or_else(|| Some(Path::new(&home?).join(".config/ken")));

@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use crate::commands::Output;
 use crate::launch::Launch;
-use crate::system::System;
+use crate::system::{System, memory_file};
 
 /// How long a report answers the same question: a page that is opened twice, or by two people, costs one.
 const KEPT: Duration = Duration::from_secs(60);
@@ -30,7 +30,7 @@ pub(crate) enum Kind {
 pub(crate) fn start(system: &mut System, op: &str, args: &str, now: Instant) -> Result<Option<(u64, Kind)>, Error> {
     let (kind, words, keep) = match op {
         "kend.doctor" => (Kind::Doctor, plain(args, &["doctor", "--json"])?, KEPT),
-        "kend.config" => (Kind::Config, plain(args, &["config", "show", "--json"])?, KEPT),
+        "kend.config" => (Kind::Config, plain(args, &["config", "show", "--json", "--stdin"])?, KEPT),
         "kend.diff" => (Kind::Files, of_run(args, "diff")?, Duration::ZERO),
         "kend.undo" => (Kind::Files, of_run(args, "undo")?, Duration::ZERO),
         _ => return Ok(None),
@@ -40,7 +40,16 @@ pub(crate) fn start(system: &mut System, op: &str, args: &str, now: Instant) -> 
     }
     system.check_not_stopping()?;
     let launch = Launch::of_command(&words, &system.places).map_err(Error::unavailable)?;
-    let tools = (&mut system.spawner, &system.null);
+    let config;
+    let stdin = match kind {
+        Kind::Config => {
+            let text = system.loaded.source.text();
+            config = memory_file("configuration", text.as_bytes()).map_err(|errno| Error::unavailable(errno.desc()))?;
+            &config
+        }
+        _ => &system.null,
+    };
+    let tools = (&mut system.spawner, stdin);
     Ok(Some((system.commands.start(words, keep, &launch, tools, now)?, kind)))
 }
 

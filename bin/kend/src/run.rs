@@ -42,6 +42,8 @@ const FLUSH_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The number of files that kend itself may open for logs, sockets and callers. The parts have their own limits.
 const NOFILE: u64 = 4096;
+/// With the parts of ken it has 70 files open, and some more for each connection.
+const MIN_NOFILE: u64 = 128;
 
 pub(crate) fn run(cli: Cli) -> Result<ExitCode, Failure> {
     if let Some(fd) = cli.takeover {
@@ -210,6 +212,12 @@ fn become_supervisor() -> Result<Signals, Failure> {
     nix::sys::prctl::set_dumpable(false).map_err(wrong)?;
     setrlimit(Resource::RLIMIT_CORE, 0, 0).map_err(wrong)?;
     if let Ok((soft, max)) = getrlimit(Resource::RLIMIT_NOFILE) {
+        if max < MIN_NOFILE {
+            let why = format!(
+                "at most {max} open files are allowed, and kend needs {MIN_NOFILE}; raise the limit: ulimit -Hn 4096"
+            );
+            return Err(Failure::new(Code::Unavailable, why));
+        }
         // Only the soft limit is raised. The hard limit stays as it is for the parts.
         let _ = setrlimit(Resource::RLIMIT_NOFILE, soft.max(NOFILE.min(max)), max);
     }

@@ -30,7 +30,8 @@ const MARKS: u64 = 1 << 20;
 
 /// What a child inherits besides its `Launch`.
 pub(crate) struct Inherit<'a> {
-    pub(crate) null: BorrowedFd<'a>,
+    /// `/dev/null`, or what the process reads.
+    pub(crate) stdin: BorrowedFd<'a>,
     /// The descriptor for standard output and error.
     pub(crate) log: BorrowedFd<'a>,
     /// Descriptors from number 3 on, in this order: the sockets, the guard, `parts.lock`, the configuration, the secrets.
@@ -228,7 +229,7 @@ fn pass(inherit: &Inherit<'_>, moved: &mut [RawFd]) -> Result<(), Errno> {
         for (to, from) in moved.iter_mut().zip(inherit.passed) {
             *to = Errno::result(libc::fcntl(*from, libc::F_DUPFD, first_free))?;
         }
-        Errno::result(libc::dup2(inherit.null.as_raw_fd(), 0))?;
+        Errno::result(libc::dup2(inherit.stdin.as_raw_fd(), 0))?;
         Errno::result(libc::dup2(inherit.log.as_raw_fd(), 1))?;
         Errno::result(libc::dup2(inherit.log.as_raw_fd(), 2))?;
         for (target, from) in (FIRST_FD..).zip(moved.iter()) {

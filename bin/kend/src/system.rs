@@ -240,7 +240,9 @@ impl System {
 
     /// Starts the process of a part.
     fn spawn(&mut self, name: &str) -> Result<Spawned, String> {
-        let part = self.parts.get(name).ok_or("it has been removed")?;
+        let part = self.parts.get_mut(name).ok_or("it has been removed")?;
+        // The files of its walls may have come or gone since the configuration was read.
+        part.launch = Launch::new(name, &part.spec, &self.loaded, &self.places)?;
         let wrong = |step: &str, errno: Errno| format!("{step}: {}", errno.desc());
         let (guard, theirs) = socketpair(AddressFamily::Unix, SockType::Stream, None, SockFlag::SOCK_CLOEXEC)
             .map_err(|errno| wrong("guard", errno))?;
@@ -258,7 +260,7 @@ impl System {
             .map_or(Ok(None), |walls| ruleset(walls, &self.places.state))
             .map_err(|why| format!("walls: {why}"))?;
         let mark = self.spawner.next_mark();
-        let inherit = Inherit { null: self.null.as_fd(), log: part.log.writer(), passed: &passed, mark, walls };
+        let inherit = Inherit { stdin: self.null.as_fd(), log: part.log.writer(), passed: &passed, mark, walls };
         let programs = part.installed();
         let spawned = self.spawner.spawn(&part.launch, &inherit);
         let pid = spawned.map_err(|why| wrong(why.step, why.errno))?;
@@ -626,7 +628,7 @@ fn ruleset(walls: &Files, state: &Path) -> Result<Option<OwnedFd>, String> {
 }
 
 /// Returns a sealed memory file with these bytes, positioned at its start.
-fn memory_file(name: &str, bytes: &[u8]) -> Result<File, Errno> {
+pub(crate) fn memory_file(name: &str, bytes: &[u8]) -> Result<File, Errno> {
     let flags = MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING;
     let mut file = File::from(memfd_create(name, flags)?);
     let failed = |error: std::io::Error| error.raw_os_error().map_or(Errno::EIO, Errno::from_raw);
