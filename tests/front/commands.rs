@@ -344,6 +344,45 @@ fn config_show_prints_the_ports_at_which_the_system_listens() {
 }
 
 #[test]
+fn config_show_prints_what_is_in_force_while_the_file_is_refused() {
+    let system = Builder::default().config("[chat]\nwait_ms = 5\n").start();
+    let file = system.home().join("ken.toml");
+    let shown = |arguments: &[&str]| channels(&system.ken(&[&["config", "show"], arguments].concat()));
+    for text in ["# refused\n[chat]\nwait_ms = -1\n", "[chat\n"] {
+        std::fs::write(&file, text).unwrap();
+        assert!(!system.ken(&["reload"]).status.success());
+        let (out, note, status) = shown(&["chat"]);
+        let line = out.lines().find(|line| line.starts_with("wait_ms = 5 ")).expect(&out);
+        assert!(status == 0 && line.ends_with(&format!("# {}:2", file.display())), "{line}");
+        assert!(note.starts_with("ken: the last good configuration is in force: "), "{note}");
+        assert!(shown(&["--json"]).0.contains(r#"{"key":"chat.wait_ms","value":5,"#));
+    }
+    std::fs::write(&file, "[chat]\n\nwait_ms = 6\n").unwrap();
+    system.ken(&["reload"]);
+    let (out, note, _) = shown(&["chat"]);
+    assert!(out.contains("wait_ms = 6 ") && out.contains("ken.toml:3") && note.is_empty(), "{out}{note}");
+}
+
+/// A cleaner of temporary files removes the sockets of a system that runs.
+#[test]
+fn a_system_whose_sockets_are_gone_is_named_and_how_it_ends() {
+    let mut system = System::start();
+    let pid = system.pid("kend");
+    let run = system.home().join("run");
+    std::fs::remove_dir_all(&run).unwrap();
+    let why = format!("kend runs, pid {pid}, and cannot be reached, because its sockets in {} are gone", run.display());
+    for command in [&["status"][..], &["down"], &["chat", "hello"], &["logs", "-f"]] {
+        let error = refused(&system, command, if command == ["status"] { 3 } else { 2 });
+        assert_eq!((&error["message"], &error["hint"]), (&json!(why), &json!("end it with kill(1), and start again")));
+    }
+    let found = String::from_utf8(system.ken(&["doctor", "--json"]).stdout).unwrap();
+    assert!(found.contains("\"kend-unreachable\"") && found.contains(&format!("kill {pid}; ken up -d")), "{found}");
+    assert_eq!(system.down(), Some(0));
+    system.up();
+    system.say(&system.session(), "hello").expect(200);
+}
+
+#[test]
 fn a_turn_continues_when_the_gateway_is_killed() {
     let system = Builder::default()
         .script(&[json!({"events": [{"text": "one "}, {"sleep_ms": 1500}, {"text": "two "}, {"sleep_ms": 1500}, {"text": "three"}]})])

@@ -123,6 +123,14 @@ const DOWN: &[(&str, &str, &str, Seed)] = &[
         write(home, "state/store/ken.db.changes-lost", "2026-01-01: 3 changes\n")
     }),
     ("a socket was left behind", "stale-socket", "nobody listens", |home| write(home, "run/kend.sock", "")),
+    ("a folder where a socket belongs", "not-a-socket", "is a folder", |home| {
+        std::fs::create_dir(home.path("run/store.sock")).unwrap();
+        None
+    }),
+    ("a folder where the socket of kend belongs", "not-a-socket", "is a folder", |home| {
+        std::fs::create_dir(home.path("run/kend.sock")).unwrap();
+        None
+    }),
     ("a part is of another release", "program-version", "0.0.1", |home| {
         stand_in(&copies(home, "ken-cognitive"), "ken-cognitive", "echo ken-cognitive 0.0.1");
         None

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use ken_tests::wire_tap::{Side, WireTap};
 use ken_tests::{Answer, Builder, Client, System, run_with_input, until};
+use ken_types::Timestamp;
 use serde_json::{Value, json};
 
 const PENDING: &str = "/api/approvals/pending";
@@ -196,6 +197,15 @@ fn a_call_waits_for_its_approval_and_runs_once() {
     assert_eq!((tool_result(&events).contains("ada denied it: Not today."), runs(&system, "beta")), (true, 0));
 }
 
+/// The time from the decision about a call until its result.
+fn decision_until_result(events: &[Value]) -> Duration {
+    let [decided, done] = ["approval_decided", "tool"].map(|kind| {
+        let event = events.iter().find(|event| event["type"] == kind).expect("an event");
+        event["timestamp"].as_str().unwrap().parse::<Timestamp>().unwrap().millis()
+    });
+    Duration::from_millis(u64::try_from(done - decided).unwrap_or_default())
+}
+
 /// The operations of the store that change nothing on disk.
 const READS: &[&str] = &[
     "approvals.get",
@@ -239,13 +249,15 @@ fn an_approved_call_takes_six_writes_and_one_preview() {
         let previews = tools.take_calls().iter().filter(|(op, _)| op == "tools.preview").count();
         assert_eq!((runs(&system, name), previews), (1, 1));
         let calls = store.take_calls().into_iter();
-        counts.push(calls.filter(is_write).map(|(op, _)| op).collect::<Vec<_>>());
-        if counts.last().is_some_and(|last| last.len() <= 6) {
+        counts.push((calls.filter(is_write).map(|(op, _)| op).collect::<Vec<_>>(), decision_until_result(&events)));
+        if counts.last().is_some_and(|(last, _)| last.len() <= 6) {
             break;
         }
     }
-    // On a busy machine, events may miss the moment in which they could share a write.
-    assert_eq!(counts.last().map(Vec::len), Some(6), "{counts:#?}");
+    // On a busy machine, events miss the moment in which they could share a write: 100 ms (recorder.rs of ken-agent).
+    let (last, _) = counts.last().unwrap();
+    let is_late = |(ops, took): &(Vec<String>, Duration)| ops.len() == 7 && *took > Duration::from_millis(80);
+    assert!(last.len() == 6 || counts.iter().all(is_late), "{counts:#?}");
 }
 
 #[test]

@@ -24,7 +24,27 @@ const START: &str = "start it with `ken up`; a system under a folder is named by
 /// Connects to a part, or to kend.
 pub(crate) fn connect(places: &Places, part: &str) -> Result<Client, Error> {
     let path = places.socket(part);
-    Client::connect(&path, part).map_err(|error| unreachable_error(&path, part, &error))
+    Client::connect(&path, part).map_err(|error| {
+        let is_gone = error.kind() == ErrorKind::NotFound;
+        is_gone.then(|| lost_error(places)).flatten().unwrap_or_else(|| unreachable_error(&path, part, &error))
+    })
+}
+
+/// Returns the error for a system whose kend runs and cannot be reached.
+pub(crate) fn lost_error(places: &Places) -> Option<Error> {
+    let (pid, why) = lost_kend(places)?;
+    Some(Error::conflict(format!("kend runs, pid {pid}, and {why}")).hint("end it with kill(1), and start again"))
+}
+
+/// Returns the process of a kend whose sockets are gone, and why it cannot be reached. What it is was written into its lock, which is
+/// beside the data. The lock itself is not tried: a kend that starts at this moment would find it taken.
+pub(crate) fn lost_kend(places: &Places) -> Option<(u32, String)> {
+    let [lock, _] = places.locks();
+    let text = std::fs::read_to_string(lock).ok()?;
+    let pid = text.split_once("pid ")?.1.split(|letter: char| !letter.is_ascii_digit()).next()?.parse().ok()?;
+    let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).ok()?;
+    let is_lost = name.trim_end() == KEND && !places.socket(KEND).exists();
+    is_lost.then(|| (pid, format!("cannot be reached, because its sockets in {} are gone", places.run.display())))
 }
 
 fn unreachable_error(path: &Path, name: &str, error: &IoError) -> Error {

@@ -2,22 +2,27 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::time::Duration;
 
 use clap::{Args, Subcommand};
 use ken_client::nearest;
 use ken_types::Error;
 use ken_types::config::{BUILTIN, Config, STORE_URL};
+use ken_types::ops::Nothing;
+use ken_types::ops::kend::{KendConfig, Setting};
 use ken_types::places::Places;
 use ken_types::providers::secret_name;
 use ken_types::secrets;
-use serde_json::json;
 use toml::de::{DeTable, DeValue};
 use toml::{Table, Value};
 
+use crate::client::{KEND, call};
 use crate::gateway;
-use crate::output::{print_json, print_line};
+use crate::output::{print_json, print_line, print_note};
 
 const MASK: &str = "***";
+/// The section of the names in `secrets.env`.
+const SECRETS: &str = "secrets";
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum ConfigCommand {
@@ -33,57 +38,100 @@ pub(crate) struct ConfigShow {
     /// Print one JSON object per line
     #[arg(long)]
     pub(crate) json: bool,
+    /// Print the configuration whose text is on standard input: that which kend has in force
+    #[arg(long, hide = true)]
+    pub(crate) stdin: bool,
 }
 
 /// A value with the file and line that sets it.
-struct Setting {
+struct Found {
     value: Value,
     from: String,
 }
 
 /// Settings by section and key, both spelled as in the file.
-type Settings = BTreeMap<String, BTreeMap<String, Setting>>;
+type Settings = BTreeMap<String, BTreeMap<String, Found>>;
+
+/// How long kend may take, which has the settings printed by this command with `--stdin`.
+const LIMIT: Duration = Duration::from_secs(10);
 
 pub(crate) fn show(places: &Places, args: &ConfigShow) -> Result<(), Error> {
-    let mut settings = effective_settings(&places.config)?;
-    use_running_ports(&mut settings, places);
+    let settings = if args.stdin {
+        let text = std::io::read_to_string(std::io::stdin().lock());
+        of_file(places, &text.map_err(|error| Error::unavailable(format!("standard input: {error}")))?)?
+    } else {
+        in_force(places)?
+    };
     if let Some(section) = &args.section {
         check_section(&settings, section)?;
     }
     let is_meant = |section: &str| {
         args.section.as_deref().is_none_or(|meant| section == meant || section.starts_with(&format!("{meant}.")))
     };
-    for (section, keys) in settings.iter().filter(|(section, _)| is_meant(section)) {
-        if !args.json {
-            print_line(&format!("[{section}]"))?;
-        }
-        for (key, Setting { value, from }) in keys {
-            let value = masked(value.clone());
-            if args.json {
-                print_json(&json!({"key": format!("{section}.{key}"), "value": value, "from": from}))?
-            } else {
-                print_line(&format!("{:<40} # {from}", format!("{key} = {value}")))?
-            }
-        }
-        if !args.json {
-            print_line("")?;
-        }
+    let shown = settings.iter().filter(|setting| is_meant(section_of(setting)));
+    if args.json {
+        return shown.into_iter().try_for_each(print_json);
     }
-    let file = places.secrets();
-    for (name, _, line) in secret_lines(&file).iter().filter(|_| args.section.is_none()) {
-        let from = format!("{}:{line}", file.display());
-        if args.json {
-            print_json(&json!({"key": format!("secrets.{name}"), "value": MASK, "from": from}))?
-        } else {
-            print_line(&format!("{:<40} # {from}", format!("# {name} = {MASK}")))?
+    let mut last = None;
+    for setting @ Setting { key, value, from } in shown {
+        let section = section_of(setting);
+        let is_secret = section == SECRETS;
+        if last != Some(section) {
+            if last.is_some() {
+                print_line("")?;
+            }
+            if !is_secret {
+                print_line(&format!("[{section}]"))?;
+            }
+            last = Some(section);
         }
+        let name = &key[section.len() + 1..];
+        let line = match value.as_str().filter(|_| is_secret) {
+            Some(mask) => format!("# {name} = {mask}"),
+            None => format!("{name} = {}", Value::try_from(value).map_err(|error| Error::internal(error.to_string()))?),
+        };
+        print_line(&format!("{line:<40} # {from}"))?;
     }
     Ok(())
 }
 
+fn section_of(setting: &Setting) -> &str {
+    setting.key.rsplit_once('.').map_or("", |(section, _)| section)
+}
+
+/// Returns the settings in force: those of the running system, whose files may have changed since, or else those of the files.
+fn in_force(places: &Places) -> Result<Vec<Setting>, Error> {
+    let Ok(status) = gateway::status(places) else { return of_file(places, &text_of(&places.config)?) };
+    for error in &status.config.errors {
+        print_note(&format!("the last good configuration is in force: {error}"));
+    }
+    call::<KendConfig>(places, KEND, &Nothing {}, Some(LIMIT)).map(|listing| listing.settings)
+}
+
+/// Returns the settings of a text of `ken.toml`, and the names of the secrets.
+fn of_file(places: &Places, text: &str) -> Result<Vec<Setting>, Error> {
+    let mut settings = effective_settings(&places.config, text)?;
+    use_running_ports(&mut settings, places);
+    let mut all = Vec::new();
+    for (section, keys) in settings {
+        for (key, Found { value, from }) in keys {
+            let value = serde_json::to_value(masked(value)).map_err(|error| Error::internal(error.to_string()))?;
+            all.push(Setting { key: format!("{section}.{key}"), value, from });
+        }
+    }
+    let file = places.secrets();
+    all.extend(secret_lines(&file).into_iter().map(|(name, _, line)| Setting {
+        key: format!("{SECRETS}.{name}"),
+        value: MASK.into(),
+        from: format!("{}:{line}", file.display()),
+    }));
+    Ok(all)
+}
+
 /// Fails if there is no such section, and no section below it.
-fn check_section(settings: &Settings, meant: &str) -> Result<(), Error> {
-    let names = || settings.keys().flat_map(|name| [name.as_str(), name.split('.').next().unwrap_or_default()]);
+fn check_section(settings: &[Setting], meant: &str) -> Result<(), Error> {
+    let sections = settings.iter().map(section_of).filter(|section| *section != SECRETS);
+    let names = || sections.clone().flat_map(|name| [name, name.split('.').next().unwrap_or_default()]);
     if names().any(|name| name == meant) {
         return Ok(());
     }
@@ -113,13 +161,16 @@ fn use_running_ports(settings: &mut Settings, places: &Places) {
     }
 }
 
+/// Returns the text of `ken.toml`. Without a file, it is empty.
+fn text_of(path: &Path) -> Result<String, Error> {
+    match std::fs::read_to_string(path) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(String::new()),
+        text => text.map_err(|error| Error::invalid(path.display().to_string(), error.to_string())),
+    }
+}
+
 /// Returns the built-in settings overridden by those of the user, key by key, as kend does.
-fn effective_settings(path: &Path) -> Result<Settings, Error> {
-    let text = match std::fs::read_to_string(path) {
-        Ok(text) => text,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => String::new(),
-        Err(error) => return Err(Error::invalid(path.display().to_string(), error.to_string())),
-    };
+fn effective_settings(path: &Path, text: &str) -> Result<Settings, Error> {
     let wrong = |error: toml::de::Error| {
         Error::invalid(path.display().to_string(), error.message().to_owned()).hint("`kend --check` names every error")
     };
@@ -140,7 +191,7 @@ fn effective_settings(path: &Path) -> Result<Settings, Error> {
             builtin.remove("walls");
         }
     }
-    let line = |keys: &[&str]| match line_of(&text, keys) {
+    let line = |keys: &[&str]| match line_of(text, keys) {
         Some(line) => format!("{}:{line}", path.display()),
         None => path.display().to_string(),
     };
@@ -154,7 +205,7 @@ fn collect(all: &mut Settings, table: Table, from: &dyn Fn(&[&str]) -> String) {
         for (key, value) in keys {
             let place = [path, &[key.as_str()]].concat();
             let from = from(&place);
-            section.insert(key, Setting { value, from });
+            section.insert(key, Found { value, from });
         }
     };
     for (name, value) in table {
@@ -251,10 +302,10 @@ fn is_secret(name: &str) -> bool {
     ["SECRET", "TOKEN", "PASSWORD", "KEY"].iter().any(|word| name.contains(word))
 }
 
-/// Returns the configuration in force as the type that kend and the parts use.
+/// Returns the configuration of the files as the type that kend and the parts use.
 pub(crate) fn effective_config(path: &Path) -> Result<Config, Error> {
     let mut all = Table::new();
-    for (section, keys) in effective_settings(path)? {
+    for (section, keys) in effective_settings(path, &text_of(path)?)? {
         let keys = keys.into_iter().map(|(key, setting)| (key, setting.value)).collect();
         let (outer, inner) = section.split_once('.').unwrap_or((&section, ""));
         match (inner, all.entry(outer).or_insert_with(|| Value::Table(Table::new()))) {
@@ -326,7 +377,8 @@ mod tests {
         let path = dir.path().join("ken.toml");
         std::fs::write(&path, "[gateway]\n# here\nport = 4000\n\n[part.store]\nenv = [\"X_TOKEN=abc\", \"Y=1\"]\n")
             .unwrap();
-        let settings = effective_settings(&path).unwrap();
+        let settings_of = || effective_settings(&path, &text_of(&path)?);
+        let settings = settings_of().unwrap();
         let port = &settings["gateway"]["port"];
         assert_eq!((&port.value, port.from.as_str()), (&Value::Integer(4000), &*format!("{}:3", path.display())));
         assert_eq!(settings["gateway"]["listen"].from, "default");
@@ -345,10 +397,10 @@ mod tests {
         assert_eq!((config.gateway.port, config.part["store"].nofile), (4000, 4096));
         assert!(settings["part.store"].contains_key("walls"));
         std::fs::write(&path, "[part.store]\ncommand = [\"my-store\"]\n").unwrap();
-        assert!(!effective_settings(&path).unwrap()["part.store"].contains_key("walls"));
+        assert!(!settings_of().unwrap()["part.store"].contains_key("walls"));
         std::fs::write(&path, "[kend]\nbuiltin_parts = false\n").unwrap();
-        assert!(!effective_settings(&path).unwrap().contains_key("part.store"));
+        assert!(!settings_of().unwrap().contains_key("part.store"));
         std::fs::write(&path, "[kend\n").unwrap();
-        assert!(effective_settings(&path).is_err());
+        assert!(settings_of().is_err());
     }
 }

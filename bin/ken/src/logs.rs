@@ -17,7 +17,7 @@ use ken_types::{Code, Error, Timestamp};
 use serde_json::{Map, Value};
 
 use crate::access::denied;
-use crate::client::{KEND, call};
+use crate::client::{KEND, call, lost_error};
 use crate::output::{print_coloured, print_line, wants_colour};
 
 const DEFAULT_LINES: usize = 50;
@@ -71,10 +71,11 @@ pub(crate) fn run(places: &Places, logs: &Logs) -> Result<(), Error> {
 fn connect(places: &Places) -> Result<UnixStream, Error> {
     let stream =
         UnixStream::connect(places.socket("kend")).and_then(|stream| stream.set_nonblocking(true).map(|()| stream));
-    stream.map_err(|_| {
+    let is_down = || {
         Error::unavailable("kend is not running, so there is nothing to follow")
             .hint("without -f this shows what has been logged")
-    })
+    };
+    stream.map_err(|_| lost_error(places).unwrap_or_else(is_down))
 }
 
 fn follow(places: &Places, logs: &Logs, mut tails: Vec<Tail>, view: &View, mut kend: UnixStream) -> Result<(), Error> {

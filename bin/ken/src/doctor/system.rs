@@ -4,14 +4,14 @@ use std::ffi::OsStr;
 use std::net::{IpAddr, TcpListener};
 
 use ken_tool::find_program;
-use ken_types::config::Config;
+use ken_types::config::{Config, Socket};
 use ken_types::ops::Nothing;
 use ken_types::ops::kend::PartState;
 use ken_types::ops::service::ServiceStats;
 use ken_types::places::Places;
 
 use super::{Findings, Repair, ask, call, is_enabled};
-use crate::client::silent_parts;
+use crate::client::{lost_kend, silent_parts};
 use crate::gateway::status;
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
@@ -19,7 +19,7 @@ const VERSION: &str = env!("CARGO_PKG_VERSION");
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Running {
     Down,
-    /// It runs, but a part does not answer. Others wait for the answers of that part, so no part is asked for more.
+    /// It runs, but a part or kend does not answer. Others wait for the answers of that part, so no part is asked for more.
     Hanging,
     Answering,
 }
@@ -31,6 +31,7 @@ pub(super) fn check(places: &Places, config: &Config, findings: &mut Findings) -
         check_owners(places, findings);
     } else if running == Running::Down {
         check_socket(places, findings);
+        check_socket_paths(places, config, findings);
         for (section, listen, port) in [
             ("gateway", config.gateway.listen, config.gateway.port),
             ("cognitive", config.cognitive.listen, config.cognitive.port),
@@ -65,8 +66,13 @@ fn check_programs(config: &Config, findings: &mut Findings) {
 }
 
 fn check_parts(places: &Places, config: &Config, findings: &mut Findings) -> Running {
-    let Ok(system) = status(places) else {
-        return Running::Down;
+    let system = match status(places) {
+        Ok(system) => system,
+        Err(_) => {
+            let Some((pid, why)) = lost_kend(places) else { return Running::Down };
+            findings.error("kend-unreachable", format!("kend, pid {pid}"), why, format!("kill {pid}; ken up -d"));
+            return Running::Hanging;
+        }
     };
     if system.version != VERSION {
         let why = format!("runs as {}, and ken is {VERSION}", system.version);
@@ -104,10 +110,23 @@ fn check_owners(places: &Places, findings: &mut Findings) {
 /// Reports a socket file that nobody listens on. A kend that ended abnormally left it, and the next kend replaces it.
 fn check_socket(places: &Places, findings: &mut Findings) {
     let socket = places.socket("kend");
-    if socket.exists() {
+    if socket.exists() && !socket.is_dir() {
         let why = "nobody listens on it: kend did not end as it should";
         findings.warning("stale-socket", socket.display(), why, "ken up -d");
         findings.repair(Repair::Remove(socket));
+    }
+}
+
+/// Reports what is not a socket where a socket belongs: nothing can listen there.
+fn check_socket_paths(places: &Places, config: &Config, findings: &mut Findings) {
+    let of_parts = config.part.values().flat_map(|part| part.sockets.values()).filter_map(|socket| match socket {
+        Socket::Unix(path) => Some(places.run.join(path)),
+        Socket::Tcp(_) => None,
+    });
+    for path in of_parts.chain(["kend", "notify"].map(|name| places.socket(name))).filter(|path| path.is_dir()) {
+        let place = path.display();
+        let fix = format!("mv {place} {place}.old");
+        findings.error("not-a-socket", place, "is a folder, and a socket belongs there", fix);
     }
 }
 
