@@ -111,6 +111,29 @@ fn an_accepted_skill_is_announced_and_its_text_is_sent_on_use() {
     assert_eq!(state(&system, "release"), "new");
 }
 
+#[test]
+fn skills_that_are_accepted_and_rejected_at_once_are_so_afterwards() {
+    let system = start(&Provider::start(Vec::new()));
+    let names: Vec<String> = (0..8).map(|number| format!("skill{number}")).collect();
+    for name in &names {
+        put(&system.home().join(format!("skills/{name}/SKILL.md")), &skill(name, "One of eight.", "Do it."));
+    }
+    let all_at_once = |words: &dyn Fn(usize) -> Vec<&'static str>| {
+        let commands = names.iter().enumerate().map(|(number, name)| {
+            let mut command = system.command(&words(number));
+            command.arg(name).stdout(std::process::Stdio::null()).spawn().unwrap()
+        });
+        let commands: Vec<_> = commands.collect();
+        assert!(commands.into_iter().all(|mut command| command.wait().unwrap().success()));
+    };
+    all_at_once(&|_| vec!["skills", "accept", "--yes"]);
+    assert!(names.iter().all(|name| state(&system, name) == "accepted"));
+    all_at_once(&|number| if number % 2 == 0 { vec!["skills", "reject"] } else { vec!["skills", "accept", "--yes"] });
+    for (number, name) in names.iter().enumerate() {
+        assert_eq!(state(&system, name), if number % 2 == 0 { "new" } else { "accepted" }, "{name}");
+    }
+}
+
 /// A person decides about what agents get, so a terminal and the question show all of it; a pipe gets the text itself.
 #[test]
 fn characters_that_cannot_be_seen_are_named_before_a_skill_is_accepted() {

@@ -357,6 +357,13 @@ fn what_cannot_be_restored_as_a_whole_changes_nothing() {
         assert!(!person.home().join("state/.restore").exists(), "{what}");
     }
     person.runs("ken backup --verify $OUT/b.tar");
+    let other = fs::File::open(person.home().join("state")).unwrap();
+    other.lock().unwrap();
+    assert!(
+        person.refused(2, "ken restore --replace $OUT/b.tar").contains("another ken restore is replacing the data")
+    );
+    assert_eq!(person.files(), before);
+    drop(other);
     let said = person.runs("ken restore --replace $OUT/b.tar");
     let kept = said.split_whitespace().map(Path::new).filter(|word| word.is_absolute());
     let kept: Vec<&Path> = kept.collect();

@@ -186,6 +186,41 @@ fn a_test_in_my_own_repository_is_repaired_there_and_undone() {
     assert_eq!(person.git(&["status", "--porcelain"]), "");
 }
 
+/// The question may stand there for an hour.
+#[test]
+fn what_was_forgotten_or_trusted_during_the_question_stays_so() {
+    let (provider, person) = (repairing(), Person::new());
+    let system = start(&provider);
+    let site = person.site();
+    let others = ["a", "b", "c", "d"].map(|name| person.0.path().join("elsewhere").join(name));
+    others.iter().for_each(|folder| fs::create_dir_all(folder).unwrap());
+    let all_at_once = |words: &[&str], folders: &[PathBuf]| {
+        let start = |folder: &PathBuf| person.ken(&system, folder, words).stdout(Stdio::null()).spawn().unwrap();
+        let commands: Vec<_> = folders.iter().map(start).collect();
+        assert!(commands.into_iter().all(|mut command| command.wait().unwrap().success()));
+    };
+    let trusted = || text(&person.run(&system, Path::new("/"), &["workspace", "list", "--json"])).lines().count();
+    all_at_once(&["workspace", "trust"], &others);
+    assert_eq!(trusted(), 4);
+    for (answer, left) in [("n", 3), ("y", 2)] {
+        let name = if answer == "n" { "site" } else { "other" };
+        let folder = site.with_file_name(name);
+        if folder != site {
+            fs::rename(&site, &folder).unwrap();
+        }
+        let mut terminal = Terminal::start(&person.ken(&system, &folder, &["chat", "hello"]), 200, 30);
+        terminal.wait_for_text("[y]es, [n]o");
+        all_at_once(&["workspace", "forget"], &others[left..=left]);
+        terminal.type_line(answer);
+        terminal.wait_for_text("Repaired.");
+        assert!(terminal.wait_for_end().success());
+        assert_eq!(trusted(), left + usize::from(answer == "y"), "{answer}");
+    }
+    // Neither is asked about again, and what two commands do at once is done.
+    all_at_once(&["workspace", "forget"], &others[..2]);
+    assert_eq!(trusted(), 1);
+}
+
 #[test]
 fn nobody_who_cannot_answer_is_asked_and_no_is_kept() {
     let (provider, person) = (Provider::answering(|_| Reply::Stream(openai(&["An answer."], &[]))), Person::new());

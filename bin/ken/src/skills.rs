@@ -278,12 +278,13 @@ fn accept(sources: &Sources, args: &Accept) -> Outcome {
             return Ok(ExitCode::from(1));
         }
     }
-    let mut accepted = sources.accepted()?;
-    match &found {
-        Found::Skill(skill) => accepted.skills.insert(skill.name.clone(), sha256.clone()),
-        Found::Project(project) => accepted.projects.insert(project.file.display().to_string(), sha256.clone()),
-    };
-    sources.accept(&accepted)?;
+    sources.accept(|accepted| {
+        match &found {
+            Found::Skill(skill) => accepted.skills.insert(skill.name.clone(), sha256.clone()),
+            Found::Project(project) => accepted.projects.insert(project.file.display().to_string(), sha256.clone()),
+        };
+        Ok(())
+    })?;
     print_line(&format!("{name} is in force: sha256 {sha256}"))?;
     Ok(ExitCode::SUCCESS)
 }
@@ -310,15 +311,18 @@ fn confirmed(name: &str, digest: &str) -> Result<bool, Error> {
 }
 
 fn reject(sources: &Sources, name: &str) -> Result<(), Error> {
-    let mut accepted = sources.accepted()?;
-    let was_accepted = match name {
-        name if folder_of_rules(name)?.is_some() => match find_text(sources, name)? {
-            Found::Project(project) => accepted.projects.remove(&project.file.display().to_string()).is_some(),
-            Found::Skill(_) => false,
-        },
-        name => accepted.skills.remove(name).is_some(),
+    let project = match folder_of_rules(name)? {
+        Some(_) => Some(find_text(sources, name)?),
+        None => None,
     };
-    if was_accepted { sources.accept(&accepted) } else { Err(Error::not_found(format!("{name} was not accepted"))) }
+    sources.accept(|accepted| {
+        let removed = match &project {
+            Some(Found::Project(project)) => accepted.projects.remove(&project.file.display().to_string()),
+            Some(Found::Skill(_)) => None,
+            None => accepted.skills.remove(name),
+        };
+        removed.map(drop).ok_or_else(|| Error::not_found(format!("{name} was not accepted")))
+    })
 }
 
 fn check_all(sources: &Sources) -> Outcome {

@@ -47,11 +47,10 @@ pub(crate) fn run(globals: &Globals, args: &Workspace) -> Result<(), Error> {
     }
     let places = globals.places()?;
     ken_trusted::work_as_owner(&places, std::env::args_os().skip(1))?;
-    let folders = Folders::read(&places.state)?;
     match &args.command {
-        Command::Trust(folder) => trust(&places, folders, folder),
-        Command::List(args) => list(&folders, args),
-        Command::Forget(folder) => forget(&places, folders, folder),
+        Command::Trust(folder) => trust(&places, folder),
+        Command::List(args) => list(&Folders::read(&places.state)?, args),
+        Command::Forget(folder) => forget(&places, folder),
     }
 }
 
@@ -66,9 +65,9 @@ pub(crate) fn around(places: &Places) -> Option<PathBuf> {
     Folders::read(&places.state).ok()?.around(&current).map(Path::to_owned)
 }
 
-fn trust(places: &Places, mut folders: Folders, args: &Folder) -> Result<(), Error> {
-    let folder = folders.trust(&named(args)?, &homes(), &places.own())?;
-    folders.write(&places.state)?;
+fn trust(places: &Places, args: &Folder) -> Result<(), Error> {
+    let named = named(args)?;
+    let folder = Folders::change(&places.state, |folders| folders.trust(&named, &homes(), &places.own()))?;
     print_line(&format!("trusted: {}", folder.display()))?;
     let accepted = Accepted::read(&places.config.with_file_name("accepted.json")).unwrap_or_default();
     if let Ok(Some(rules)) = Project::of(&folder, &accepted)
@@ -95,15 +94,17 @@ fn list(folders: &Folders, args: &ListArgs) -> Result<(), Error> {
 }
 
 /// The folder may be gone, so its path is also taken as it is written.
-fn forget(places: &Places, mut folders: Folders, args: &Folder) -> Result<(), Error> {
+fn forget(places: &Places, args: &Folder) -> Result<(), Error> {
     let named = named(args)?;
     let written = absolute(&named).unwrap_or_else(|_| named.clone());
-    let path = named.canonicalize().ok().filter(|path| folders.trusted.contains_key(path)).unwrap_or(written);
-    if folders.trusted.remove(&path).is_none() {
-        let error = Error::not_found(format!("{} is not a trusted folder", path.display()));
-        return Err(error.hint("`ken workspace list` shows them"));
-    }
-    folders.write(&places.state)?;
+    let path = Folders::change(&places.state, |folders| {
+        let path = named.canonicalize().ok().filter(|path| folders.trusted.contains_key(path)).unwrap_or(written);
+        if folders.trusted.remove(&path).is_none() {
+            let error = Error::not_found(format!("{} is not a trusted folder", path.display()));
+            return Err(error.hint("`ken workspace list` shows them"));
+        }
+        Ok(path)
+    })?;
     print_line(&format!("forgotten: {}", path.display()))
 }
 

@@ -30,7 +30,7 @@ pub fn of_new_session(
         return Ok(None);
     };
     // Whoever may only talk to the gateway cannot read its state, and `ken doctor` names a damaged list.
-    let Ok(mut folders) = Folders::read(&places.state) else {
+    let Ok(folders) = Folders::read(&places.state) else {
         return Ok(None);
     };
     if let Some(folder) = folders.around(&current) {
@@ -51,16 +51,11 @@ pub fn of_new_session(
         return Ok(None);
     }
     match ask(top, ken)? {
-        Some(true) => {
-            let folder = folders.trust(top, &homes(), &places.own())?;
-            folders.write(&places.state)?;
-            Ok(Some(folder))
-        }
-        Some(false) => {
+        Some(true) => Folders::change(&places.state, |folders| folders.trust(top, &homes(), &places.own()).map(Some)),
+        Some(false) => Folders::change(&places.state, |folders| {
             folders.declined.insert(top.to_owned());
-            folders.write(&places.state)?;
             Ok(None)
-        }
+        }),
         None => Ok(None),
     }
 }

@@ -166,7 +166,7 @@ mod tests {
             let own = listing.skills.iter().find(|skill| skill.name == "own").unwrap();
             accepted.skills.insert("own".to_owned(), own.sha256.clone());
         }
-        sources.accept(&accepted).unwrap();
+        sources.accept(|now| Ok(now.clone_from(&accepted))).unwrap();
         (folder, InForce::new(sources))
     }
 

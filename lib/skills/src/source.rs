@@ -54,9 +54,13 @@ impl Sources {
         Accepted::read(&self.accepted)
     }
 
-    /// Stores the accepted texts, which puts them in force.
-    pub fn accept(&self, accepted: &Accepted) -> Result<(), Error> {
-        accepted.write(&self.accepted)
+    /// Changes which texts are accepted, which puts them in force or takes them out of it. If the change fails, nothing is written.
+    pub fn accept(&self, change: impl FnOnce(&mut Accepted) -> Result<(), Error>) -> Result<(), Error> {
+        ken_trusted::locked(&self.accepted, || {
+            let mut accepted = self.accepted()?;
+            change(&mut accepted)?;
+            accepted.write(&self.accepted)
+        })
     }
 
     /// Reads all skills.
@@ -159,7 +163,7 @@ mod tests {
         assert!(listing.broken[0].file.ends_with("broken/SKILL.md"));
         let greeting = listing.waiting().next().unwrap();
         accepted.skills.insert(greeting.name.clone(), greeting.sha256.clone());
-        sources.accept(&accepted).unwrap();
+        sources.accept(|now| Ok(now.clone_from(&accepted))).unwrap();
         let listing = sources.skills(&sources.accepted().unwrap());
         assert!(listing.in_force().next().unwrap().body().contains("forty"));
         // After another change, the skill is not in force until it is accepted again.

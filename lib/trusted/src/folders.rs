@@ -14,7 +14,7 @@ use nix::fcntl::{OFlag, open, openat};
 use nix::sys::stat::Mode;
 use serde::{Deserialize, Serialize};
 
-use crate::{OTHERS_WRITE, Others, Owner, STICKY, find_of, replace_json};
+use crate::{OTHERS_WRITE, Others, Owner, STICKY, find_of, locked, replace_json};
 
 /// The name of the file in the state directory. It is alone in its folder, because the gateway may read that folder and nothing else
 /// there; a rule for the file itself would end when the file is replaced.
@@ -74,9 +74,15 @@ impl Folders {
         read.map_err(|error| Error { at: Some(path.display().to_string()), ..error })
     }
 
-    /// Replaces the list.
-    pub fn write(&self, state: &Path) -> Result<(), Error> {
-        replace_json(&state.join(FILE), self, Others::Nothing)
+    /// Changes the list as it is now. If the change fails, nothing is written.
+    pub fn change<T>(state: &Path, change: impl FnOnce(&mut Folders) -> Result<T, Error>) -> Result<T, Error> {
+        let path = state.join(FILE);
+        locked(&path, || {
+            let mut folders = Folders::read(state)?;
+            let done = change(&mut folders)?;
+            replace_json(&path, &folders, Others::Nothing)?;
+            Ok(done)
+        })
     }
 
     /// Opens a trusted folder as a path only. Fails with `forbidden` if it is not trusted, or if something else is at its
@@ -291,8 +297,11 @@ mod tests {
                 .starts_with("this folder lies in the trusted folder")
         );
         assert!(trust(&mut folders, &at, "home/src/other").is_ok());
-        folders.write(&at).unwrap();
-        assert_eq!(Folders::read(&at), Ok(folders.clone()));
+        let written = Folders::change(&at, |list| {
+            list.clone_from(&folders);
+            Ok(())
+        });
+        assert_eq!((written, Folders::read(&at)), (Ok(()), Ok(folders.clone())));
         // A home of an older version has the file in the folder above.
         std::fs::rename(at.join(FILE), at.join(OLD_FILE)).unwrap();
         std::fs::remove_dir(at.join("trust")).unwrap();

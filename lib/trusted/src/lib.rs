@@ -10,9 +10,9 @@ mod owner;
 pub use folders::{Folders, Identity, check_apart, resolved};
 pub use owner::{Owner, work_as_owner};
 
-use std::fs::{File, Metadata, OpenOptions, Permissions};
+use std::fs::{DirBuilder, File, Metadata, OpenOptions, Permissions};
 use std::io::{ErrorKind, Read, Write};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 
 use ken_types::{Error, json};
@@ -90,6 +90,20 @@ pub fn find_json<T: DeserializeOwned + Default>(
 pub fn replace_json(path: &Path, value: &impl Serialize, others: Others) -> Result<(), Error> {
     let text = serde_json::to_string_pretty(value).map_err(|error| Error::internal(error.to_string()))?;
     replace(path, format!("{text}\n").as_bytes(), others)
+}
+
+/// Reads, changes and replaces a file while the lock of its folder is held, so that two commands at a time lose nothing of each other. The
+/// folder is made if it is missing. A question to a person belongs before it. An error about the folder contains its path in `at`.
+pub fn locked<T>(path: &Path, change: impl FnOnce() -> Result<T, Error>) -> Result<T, Error> {
+    let folder = path.parent().unwrap_or(Path::new("/"));
+    let lock = || {
+        DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
+        let lock = File::open(folder)?;
+        lock.lock().map(|()| lock)
+    };
+    let at = folder.display().to_string();
+    let _lock = lock().map_err(|error| Error::invalid(at, format!("cannot be written: {error}")))?;
+    change()
 }
 
 /// Returns the text of `secrets.env`, or an empty text if the file does not exist. Fails if other users have any access

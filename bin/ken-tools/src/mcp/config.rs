@@ -185,6 +185,10 @@ pub(crate) fn entries_in(text: &str) -> Result<Map<String, Value>, Error> {
 /// Puts entries into the file, and leaves the rest of it as it is. Other users cannot read a new file, because entries often
 /// contain keys; the group that may read the configuration beside it can, because a service runs as another user than root.
 pub(crate) fn put(path: &Path, entries: Map<String, Value>) -> Result<(), Error> {
+    ken_trusted::locked(path, || put_alone(path, entries))
+}
+
+fn put_alone(path: &Path, entries: Map<String, Value>) -> Result<(), Error> {
     let mut file = if path.exists() { file(path)? } else { serde_json::json!({"mcpServers": {}}) };
     let servers = key_of(&file).and_then(|key| file.get_mut(key)).and_then(Value::as_object_mut);
     servers.ok_or_else(|| Error::invalid("/mcpServers", "an object of servers is needed"))?.extend(entries);
@@ -343,6 +347,22 @@ mod tests {
         std::fs::remove_file(&path).unwrap();
         put(&path, entries_in(r#"{"x": {"command": "x"}}"#).unwrap()).unwrap();
         assert_eq!(mode(), 0o640);
+    }
+
+    #[test]
+    fn entries_that_are_put_at_once_are_all_there() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("mcp.json");
+        let one = |name: usize| entries_in(&format!(r#"{{"s{name}": {{"command": "x"}}}}"#)).unwrap();
+        std::thread::scope(|scope| {
+            (0..16).for_each(|name| {
+                drop(scope.spawn({
+                    let path = &path;
+                    move || put(path, one(name)).unwrap()
+                }))
+            });
+        });
+        assert_eq!(entries(&path).unwrap().len(), 16);
     }
 
     fn read(text: &str) -> Settings {

@@ -136,9 +136,11 @@ impl Servers {
 
     /// Accepts a list of tools of a server, and stores it.
     pub(crate) fn accept(&self, name: &str, pinned: Pinned) -> Result<(), Error> {
-        let mut accepted = Accepted::read(&self.accepted)?;
-        accepted.put(name, pinned);
-        accepted.write(&self.accepted)?;
+        ken_trusted::locked(&self.accepted, || {
+            let mut accepted = Accepted::read(&self.accepted)?;
+            accepted.put(name, pinned);
+            accepted.write(&self.accepted)
+        })?;
         self.changed.set();
         Ok(())
     }

@@ -222,9 +222,9 @@ fn read(file: &Path, stage: Option<&Stage>) -> Result<Manifest, Error> {
 }
 
 pub(crate) fn restore(places: &Places, args: &Restore) -> Result<(), Error> {
-    let left = Plan::left(places)?;
     check_stopped(places)?;
-    match (left, &args.file) {
+    let _lock = stage::lock(places, args.file.is_some())?;
+    match (Plan::left(places)?, &args.file) {
         (Some(plan), None) => carry_out(places, &plan),
         (Some(_), Some(_)) => {
             Err(Error::conflict("a restore was interrupted while it replaced the data").hint("ken restore --finish"))

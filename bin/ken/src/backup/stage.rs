@@ -1,6 +1,6 @@
 //! The folders into which a backup is unpacked, beside those that it will replace, so that renaming is enough.
 
-use std::fs::{DirBuilder, File, Permissions};
+use std::fs::{DirBuilder, File, Permissions, TryLockError};
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt, fchown};
 use std::path::{Path, PathBuf};
@@ -32,6 +32,29 @@ pub(super) struct Stage {
 /// The folder for what is unpacked of one of the two folders.
 pub(super) fn folder(root: Root, places: &Places) -> PathBuf {
     root.folder(places).join(STAGE).join(root.name())
+}
+
+/// Keeps other restores away from the stage and the plan until the file is closed. The state directory is made if there is something to
+/// put there; without one, there is nothing to lock.
+pub(super) fn lock(places: &Places, is_needed: bool) -> Result<Option<File>, Error> {
+    let state = &places.state;
+    let open = || {
+        if is_needed {
+            DirBuilder::new().recursive(true).mode(0o700).create(state)?;
+        }
+        match File::open(state) {
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+            folder => folder.map(Some),
+        }
+    };
+    let folder = open().map_err(|error| failed(state, &error))?;
+    match folder.as_ref().map_or(Ok(()), File::try_lock) {
+        Ok(()) => Ok(folder),
+        Err(TryLockError::WouldBlock) => {
+            Err(Error::conflict(format!("another ken restore is replacing the data in {}", state.display())))
+        }
+        Err(TryLockError::Error(error)) => Err(failed(state, &error)),
+    }
 }
 
 /// Removes what an earlier restore has unpacked.

@@ -72,6 +72,9 @@ impl Plan {
             if unpacked.symlink_metadata().is_ok() {
                 self.set_aside(unit, places)?;
                 std::fs::rename(unpacked, unit.path(places))?;
+            } else {
+                // It is in its place, unless somebody has removed what was unpacked.
+                unit.path(places).symlink_metadata()?;
             }
         }
         // The renames before the plan: without it, nobody would know that some of them are missing.

@@ -1,11 +1,8 @@
 //! A change of ken.toml and secrets.env. It is made only when both files can be read, and the files are read again under a lock, so that two
 //! commands at a time lose nothing of each other.
 
-use std::fs::File;
-
 use ken_types::Error;
 use ken_types::places::Places;
-use nix::fcntl::{Flock, FlockArg};
 
 use super::config_file::{ConfigFile, ProviderTable};
 use super::secret_file::SecretFile;
@@ -54,21 +51,17 @@ impl Change {
 
     /// Writes the key first: a model whose key is missing would be worse than a key that nobody uses.
     pub(crate) fn write(&self, places: &Places) -> Result<Written, Error> {
-        let folder = places.config.parent().unwrap_or(&places.state);
-        let unwritable =
-            |error: std::io::Error| Error::invalid(folder.display().to_string(), format!("cannot be written: {error}"));
-        std::fs::create_dir_all(folder).map_err(unwritable)?;
-        let folder_file = File::open(folder).map_err(unwritable)?;
-        let _lock = Flock::lock(folder_file, FlockArg::LockExclusive).map_err(|(_, errno)| unwritable(errno.into()))?;
-        let config = self.applied(places)?;
-        let mut secrets = SecretFile::open(places)?;
-        for (name, value) in &self.secrets {
-            secrets.set(name, value);
-        }
-        let written = Written { config: config.is_changed(), secrets: secrets.is_changed() };
-        secrets.save()?;
-        config.save()?;
-        Ok(written)
+        ken_trusted::locked(&places.config, || {
+            let config = self.applied(places)?;
+            let mut secrets = SecretFile::open(places)?;
+            for (name, value) in &self.secrets {
+                secrets.set(name, value);
+            }
+            let written = Written { config: config.is_changed(), secrets: secrets.is_changed() };
+            secrets.save()?;
+            config.save()?;
+            Ok(written)
+        })
     }
 }
 
