@@ -241,8 +241,10 @@ impl System {
     /// Starts the process of a part.
     fn spawn(&mut self, name: &str) -> Result<Spawned, String> {
         let part = self.parts.get_mut(name).ok_or("it has been removed")?;
-        // The files of its walls may have come or gone since the configuration was read.
-        part.launch = Launch::new(name, &part.spec, &self.loaded, &self.places)?;
+        // The files of its walls may have come or gone since the configuration was read. If its program is gone, the start says why.
+        if let Ok(launch) = Launch::new(name, &part.spec, &self.loaded, &self.places) {
+            part.launch = launch;
+        }
         let wrong = |step: &str, errno: Errno| format!("{step}: {}", errno.desc());
         let (guard, theirs) = socketpair(AddressFamily::Unix, SockType::Stream, None, SockFlag::SOCK_CLOEXEC)
             .map_err(|errno| wrong("guard", errno))?;
