@@ -3,7 +3,7 @@
 use std::io::{Read, Write};
 use std::process::{Command, Output, Stdio};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use ken_tests::provider::{Piece, Provider, Reply, openai, refusal};
@@ -327,6 +327,36 @@ fn nothing_is_lost_while_the_gateway_is_killed_and_the_terminal_resized() {
     assert_eq!(lines, expected);
     let recorded = transcript(&system, &session);
     assert_eq!(recorded["exchanges"][1]["assistant"]["text"].as_str().unwrap().lines().count(), 300);
+}
+
+/// The agent is killed while the model thinks. The model then thinks again, with the same words.
+#[test]
+fn a_thought_that_an_interruption_cuts_off_is_shown_once() {
+    let thinks = |words: &str| {
+        let event = json!({"choices": [{"index": 0, "delta": {"reasoning_content": words}}]});
+        Piece::Bytes(format!("data: {event}\n\n").into_bytes())
+    };
+    let calls = AtomicUsize::new(0);
+    let provider = Provider::answering(move |request| {
+        if request.prompt() != "ponder" {
+            return Reply::Stream(openai(&["An answer."], &[]));
+        }
+        match calls.fetch_add(1, Ordering::Relaxed) {
+            0 => Reply::Stream(vec![thinks("I have to"), Piece::UntilGone]),
+            _ => Reply::Stream([vec![thinks("I have to "), thinks("count.")], openai(&["One, two."], &[])].concat()),
+        }
+    });
+    let system = provided(&provider).start();
+    let mut terminal = open(&system, &[]);
+    terminal.wait_for_text("An answer.");
+    terminal.type_line("ponder");
+    terminal.wait_for_text("I have to");
+    system.wait_until_stable("agent");
+    system.kill("agent");
+    let screen =
+        terminal.wait_for_screen("the end", |screen| screen.contains("One, two.") && !screen.contains("working"));
+    assert!(screen.contains("resumed after an interruption"), "{screen}");
+    assert!(screen.matches("I have to").count() == 1 && screen.contains("I have to count."), "{screen}");
 }
 
 #[test]

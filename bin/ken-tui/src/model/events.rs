@@ -16,6 +16,7 @@ use crate::message::{Call, Effect};
 const MAX_ARGUMENTS_CHARACTERS: usize = 60;
 /// The maximum number of bytes of a tool's output that are kept.
 const MAX_OUTPUT_BYTES: usize = 16 * 1024;
+const RESUMED: &str = "resumed after an interruption";
 
 impl Model {
     pub(super) fn stream(&mut self, events: &[Value]) {
@@ -76,9 +77,9 @@ impl Model {
                 exchange.blocks.push(block);
             }
             "submission_resumed" => {
-                // The end of the interrupted message comes only after this event.
-                let end = before_answer(exchange);
-                exchange.blocks.insert(end, Block::activity("resumed after an interruption", "", State::Done));
+                // The end of the interrupted message, and of its thought, comes only after this event.
+                let end = before_message(exchange);
+                exchange.blocks.insert(end, Block::activity(RESUMED, "", State::Done));
             }
             "operation" => exchange.blocks.extend(event.get("result").and_then(sources)),
             "submission_settled" => self.settled(event),
@@ -305,13 +306,18 @@ fn before_answer(exchange: &Exchange) -> usize {
     exchange.blocks.len() - usize::from(is_growing(exchange.blocks.last(), Kind::Answer))
 }
 
+/// The same, before the growing thought that belongs to that answer.
+fn before_message(exchange: &Exchange) -> usize {
+    let end = before_answer(exchange);
+    let before = end.checked_sub(1).and_then(|before| exchange.blocks.get(before));
+    end - usize::from(is_growing(before, Kind::Thinking))
+}
+
 /// Returns the growing thought at the end of an exchange. Adds one if there is none, before the text of the same message: a
 /// thought stands before it, also if the model has thought again in the middle of its answer.
 fn open_thought(exchange: &mut Exchange) -> &mut Block {
-    let end = before_answer(exchange);
-    let before = end.checked_sub(1).and_then(|before| exchange.blocks.get(before));
-    let end = end - usize::from(is_growing(before, Kind::Thinking));
-    growing_at(exchange, end, Kind::Thinking)
+    let start = before_message(exchange);
+    growing_at(exchange, start, Kind::Thinking)
 }
 
 fn is_growing(block: Option<&Block>, kind: Kind) -> bool {
@@ -333,6 +339,7 @@ fn end_thinking(exchange: &mut Exchange, content: &str) {
         block.set_text(content);
     }
     block.settle(State::Done);
+    drop_beginning(exchange, Kind::Thinking);
 }
 
 /// Replaces the streamed pieces of a message with the recorded message.
@@ -344,19 +351,20 @@ fn end_message(exchange: &mut Exchange, event: &Value) {
     let block = open_text(exchange);
     block.set_text(whole);
     block.settle(State::Done);
-    drop_beginning(exchange);
+    drop_beginning(exchange, Kind::Answer);
 }
 
-/// After an interruption, a message begins with the text that was streamed before. The earlier block is removed so that
-/// the text appears once.
-fn drop_beginning(exchange: &mut Exchange) {
-    let blocks = exchange.blocks.iter().enumerate().rev();
-    let mut answers = blocks.filter(|(_, block)| block.kind == Kind::Answer);
-    let (Some((end, last)), Some((index, earlier))) = (answers.next(), answers.next()) else {
+/// After an interruption, a message begins with the text that was streamed before, and a model that thinks again often with the
+/// same thought. The earlier block is removed so that the text appears once.
+fn drop_beginning(exchange: &mut Exchange, kind: Kind) {
+    let mut blocks = exchange.blocks.iter().enumerate().rev().filter(|(_, block)| block.kind == kind);
+    let (Some((end, last)), Some((index, earlier))) = (blocks.next(), blocks.next()) else {
         return;
     };
-    // Two equal answers are shown, but not one directly after the other: nothing was left to say after the interruption.
-    if last.text().starts_with(earlier.text()) && (last.text() != earlier.text() || index + 1 == end) {
+    // Two equal texts are shown, but not one directly after the other: nothing was left to say after the interruption.
+    let mut between = exchange.blocks.iter().take(end).skip(index + 1);
+    let is_next = between.all(|block| block.name == RESUMED);
+    if last.text().starts_with(earlier.text()) && (last.text() != earlier.text() || is_next) {
         exchange.blocks.remove(index);
     }
 }

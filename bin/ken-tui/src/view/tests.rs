@@ -599,6 +599,48 @@ fn an_interrupted_message_that_goes_on_is_shown_once() {
 }
 
 #[test]
+fn an_interrupted_thought_that_is_thought_again_is_shown_once() {
+    let resumed = || event("submission_resumed", json!({}));
+    let thinks = |words: &str| event("thinking_delta", json!({ "delta": words }));
+    let end = |words: &str| event("thinking_end", json!({ "content": words }));
+    for interrupted in [
+        // The agent stores the end of an interrupted thought after it has started again.
+        vec![thinks("I have to"), resumed(), end("I have to")],
+        vec![thinks("I have"), resumed(), end("I have"), thinks("I have to"), resumed(), end("I have to")],
+        vec![thinks("I have to"), resumed(), end("I have to"), thinks("I have to"), resumed(), end("I have to")],
+        vec![thinks("I have to"), end("I have to"), resumed()],
+        vec![thinks("I have to"), end("I have to"), delta("One, "), resumed(), message_end("One, ")],
+        vec![delta("One, "), thinks("I have to"), resumed(), end("I have to"), message_end("One, ")],
+    ] {
+        let mut client = Client::opened();
+        client.send_line("tell", "s2");
+        client.events(&interrupted);
+        let lines = client.draw(60, 40).0.join("\n");
+        assert_eq!(lines.matches("I have").count(), 1, "{lines}");
+        client.events(&[thinks("I have to "), thinks("count."), end("I have to count.")]);
+        client.events(&[delta("One, two."), message_end("One, two."), settled("completed")]);
+        let lines = client.draw(60, 40).0.join("\n");
+        assert!(lines.matches("I have").count() == 1 && lines.contains("I have to count."), "{lines}");
+        assert!(lines.matches("One").count() == 1 && lines.contains("One, two."), "{lines}");
+    }
+    // Thoughts before and after a call are two.
+    let mut client = Client::opened();
+    client.send_line("tell", "s2");
+    let call = |kind: &str| event(kind, json!({"toolName": "count", "toolCallId": "c1"}));
+    client.events(&[
+        thinks("So"),
+        end("So"),
+        call("tool_start"),
+        call("tool"),
+        thinks("So"),
+        end("So"),
+        settled("completed"),
+    ]);
+    let lines = client.draw(60, 40).0.join("\n");
+    assert_eq!(lines.matches("So").count(), 2, "{lines}");
+}
+
+#[test]
 fn a_prompt_is_shown_once_whether_the_stream_has_it_or_not() {
     let prompt = |kind: &str| {
         let message = json!({"role": "user", "content": [{"type": "text", "text": "Mend them"}]});
