@@ -453,6 +453,7 @@ fn what_a_message_replies_to_is_passed_on() {
     let system = builder(&platform)
         .script(&[
             json!({"when": "the pump is blue", "events": [{"text": "It is blue."}]}),
+            json!({"when": "Tell it all", "events": [{"text": "x".repeat(9_000)}]}),
             json!({"events": [{"text": "Nothing was quoted."}]}),
         ])
         .start();
@@ -465,8 +466,9 @@ fn what_a_message_replies_to_is_passed_on() {
             if !is_command {
                 change(&mut sent_update["message"]);
             }
+            let earlier = platform.texts(7).len();
             accepted(&system, &sent_update);
-            texts(&platform, 7, usize::try_from(count).unwrap());
+            texts(&platform, 7, earlier + 1);
         }
         sent(&system);
         let session = system.get("/api/chat/sessions").expect(200).text("/sessions/0/sessionId");
@@ -502,6 +504,15 @@ fn what_a_message_replies_to_is_passed_on() {
         (json!({"from": own, "via_bot": {"id": 77, "is_bot": true, "first_name": "Gif"}}), &quote),
     ] {
         assert_eq!(turn(true, &quoting(original.clone())).0, *expected, "{original}");
+    }
+    // The same holds for each piece of a long answer.
+    let (read, last) = turn(true, &|message| message["text"] = json!("Tell it all"));
+    assert_eq!(
+        (read, platform.texts(7).iter().rev().take_while(|text| text.starts_with('x')).count()),
+        (none.clone(), 3)
+    );
+    for piece in [last - 2, last - 1, last] {
+        assert_eq!(turn(true, &quoting(of_bot(piece))).0, none, "{piece} of {last}");
     }
     // A session knows what it has read itself, whatever its answers are quoted for.
     let (_, answer) = turn(true, &|_| {});

@@ -174,7 +174,7 @@ fn due_message(tables: &dyn Tables, row: MessageRow) -> Result<DueMessage, Error
         in_doubt: row.state == MessageState::Sending,
         doubtful: row.doubtful,
         tries: row.tries,
-        edited_id: edited.and_then(|edited| edited.message_id),
+        edited_id: edited.and_then(|mut edited| edited.message_ids.pop()),
         message: row.message,
     })
 }
@@ -264,7 +264,7 @@ fn after_attempt(row: MessageRow, args: &SettlePiece, now: Timestamp) -> Message
         PieceEnd::Later { .. } | PieceEnd::Failed { .. } => next.state = MessageState::Failed,
         PieceEnd::Sent { .. } | PieceEnd::Unknown { .. } => {
             if let PieceEnd::Sent { message_id } = &args.end {
-                next.message_id.clone_from(message_id);
+                next.message_ids.extend(message_id.clone());
             }
             next.doubtful = doubtful;
             next.piece += 1;

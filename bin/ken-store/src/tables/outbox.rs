@@ -20,8 +20,8 @@ pub struct MessageRow {
     /// The time from which it can be sent; for a finished message, the time when it was finished.
     pub due_at: Timestamp,
     pub created_at: Timestamp,
-    /// The id that the platform gave to the last piece.
-    pub message_id: Option<String>,
+    /// The ids that the platform gave to the pieces, in order. The column `message_id` has them with blanks between.
+    pub message_ids: Vec<String>,
     pub error: Option<String>,
 }
 
@@ -41,11 +41,11 @@ impl dyn Tables + '_ {
         first(self, "SELECT * FROM outbox WHERE key = ?1", params![key], message)
     }
 
-    /// Returns the keys of the messages whose last piece the platform knows by this id in a chat. There can be several, because a
-    /// business connection counts for itself.
+    /// Returns the keys of the messages of which the platform knows a piece by this id in a chat. There can be several, because a
+    /// business connection counts for itself. An id consists of digits.
     pub fn keys_of_sent(&self, connector: &str, chat: &str, message_id: &str) -> Result<Vec<String>, Error> {
-        let sql = "SELECT key FROM outbox WHERE connector = ?1 AND chat = ?2 AND message_id = ?3";
-        all(self, sql, params![connector, chat, message_id], |row| row.get("key"))
+        let sql = "SELECT key FROM outbox WHERE connector = ?1 AND chat = ?2 AND ' ' || message_id || ' ' LIKE ?3";
+        all(self, sql, params![connector, chat, format!("% {message_id} %")], |row| row.get("key"))
     }
 
     pub fn insert_message(&self, message: &PutMessage, now: Timestamp) -> Result<i64, Error> {
@@ -68,9 +68,11 @@ impl dyn Tables + '_ {
         let sql = "UPDATE outbox SET state = ?2, live = ?3, piece = ?4, doubtful = ?5, tries = ?6, due_at = ?7,
                      message_id = ?8, error = ?9
                    WHERE message = ?1";
-        let MessageRow { id, state, piece, doubtful, tries, due_at, message_id, error, .. } = message;
+        let MessageRow { id, state, piece, doubtful, tries, due_at, message_ids, error, .. } = message;
         let (state, is_live) = (state.name(), message.is_live());
-        self.execute(sql, params![id, state, is_live, piece, doubtful, tries, due_at, message_id, error])
+        // Without an id the column stays NULL, which no id is like, not even an empty one.
+        let message_ids = (!message_ids.is_empty()).then(|| message_ids.join(" "));
+        self.execute(sql, params![id, state, is_live, piece, doubtful, tries, due_at, message_ids, error])
     }
 
     /// Returns messages, newest first.
@@ -106,6 +108,7 @@ impl dyn Tables + '_ {
 
 fn message(row: &dyn Row) -> Result<MessageRow, Error> {
     let body: Option<PutMessage> = stored(row, "body")?;
+    let message_ids: Option<String> = row.get("message_id")?;
     Ok(MessageRow {
         id: row.get("message")?,
         message: body.unwrap_or_default(),
@@ -115,7 +118,7 @@ fn message(row: &dyn Row) -> Result<MessageRow, Error> {
         tries: row.get("tries")?,
         due_at: row.get("due_at")?,
         created_at: row.get("created_at")?,
-        message_id: row.get("message_id")?,
+        message_ids: message_ids.unwrap_or_default().split_whitespace().map(str::to_owned).collect(),
         error: row.get("error")?,
     })
 }

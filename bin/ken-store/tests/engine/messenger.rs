@@ -3,6 +3,8 @@
 use ken_types::Code;
 use ken_types::ops::messenger::*;
 use ken_types::ops::outbox::*;
+use ken_types::ops::store::*;
+use serde_json::json;
 
 use crate::kit::*;
 
@@ -200,6 +202,40 @@ async fn a_message_that_is_sent_later_stays_before_those_behind_it() {
     for rest in [["second", "other"], ["other", "third"]] {
         settle(PieceEnd::Sent { message_id: None }).await;
         assert_eq!(texts().await, rest);
+    }
+}
+
+/// A reply is one to an answer of ken exactly if the platform has given its id to a piece of it, whatever is still to be sent.
+#[tokio::test]
+async fn every_piece_of_an_answer_is_known_by_its_id() {
+    let kit = Kit::new();
+    kit.session("i", "a").await;
+    let prompt = |id: &str| kit.accept_of("a", "Tell it all", Target::Selector("i".into()), queued(id));
+    let first = prompt("s");
+    kit.write::<ChatAccept>(first.clone()).await.unwrap();
+    let Scope { connector, conversation_id: chat_id, .. } = first.event.scope;
+    let answer = PutMessage { connector, chat_id, key: format!("{}:answer", first.event.id), ..message("All of it.") };
+    let id = kit.write::<OutboxPut>(answer).await.unwrap().id;
+    let sent = |id: &str| PieceEnd::Sent { message_id: Some(id.into()) };
+    let mut strange = 0;
+    for (piece, end, own, others) in [
+        (0, later(), &[][..], &["", "101"][..]),
+        (0, sent("101"), &["101"], &["", "1", "10", "102"]),
+        (1, PieceEnd::Unknown { error: "no answer".into() }, &["101"], &["102"]),
+        (2, sent("103"), &["101", "103"], &["", "102"]),
+    ] {
+        kit.write::<OutboxSettle>(SettlePiece { id, piece, last: piece == 2, end }).await.unwrap();
+        for (quoted, is_own) in own.iter().map(|id| (id, true)).chain(others.iter().map(|id| (id, false))) {
+            let mut reply = prompt(&format!("s-{piece}-{quoted}-{strange}"));
+            reply.event.context = Some(json!({ "quotedId": quoted }));
+            kit.write::<ChatAccept>(reply).await.unwrap();
+            strange += i64::from(!is_own);
+            assert_eq!(
+                kit.count("submissions WHERE outside LIKE '%quote%'"),
+                strange,
+                "{quoted:?} after piece {piece}"
+            );
+        }
     }
 }
 
