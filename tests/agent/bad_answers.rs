@@ -163,22 +163,28 @@ fn an_endless_answer_is_ended() {
 #[test]
 fn a_failing_provider_is_retried_or_reported() {
     let half = openai(&["Half ", "of it."], &[])[..2].to_vec();
-    for (first, tries) in [
-        (refusal(429, Vec::new(), "", "slow down"), 2),
-        (Reply::Stream(half.clone()), 2),
-        (Reply::Stream([half, vec![Piece::Break]].concat()), 2),
-        (refusal(404, Vec::new(), "model_not_found", "there is no model m"), 1),
+    let long = Piece::Bytes(format!("data: {}", "x".repeat(8 << 20)).into_bytes());
+    for (first, reported) in [
+        (refusal(429, Vec::new(), "", "slow down"), None),
+        (Reply::Stream(half.clone()), None),
+        (Reply::Stream([half, vec![Piece::Break]].concat()), None),
+        (refusal(404, Vec::new(), "model_not_found", "there is no model m"), Some("there is no model m")),
+        (Reply::Stream(vec![long]), Some("the server sent an event of more than 8 MiB")),
     ] {
         let provider = Provider::start(vec![first, Reply::Stream(openai(&["Whole."], &[]))]);
         let system = system(&provider);
         let answer = prompt(&system, "go");
-        match tries {
-            1 => {
+        let tries = match reported {
+            Some(why) => {
                 let body = answer.expect(500).json().to_string();
-                assert!(body.contains("openai/m") && body.contains("there is no model m"), "{body}");
+                assert!(body.contains("openai/m") && body.contains(why), "{body}");
+                1
             }
-            _ => assert_eq!(answer.expect(200).text("/result/text"), "Whole."),
-        }
+            None => {
+                assert_eq!(answer.expect(200).text("/result/text"), "Whole.");
+                2
+            }
+        };
         assert_eq!(provider.received().len(), tries);
         assert_eq!(count(&events(&system, "go"), "turn"), tries);
         assert_eq!(count(&events(&system, "go"), "submission_settled"), 1);

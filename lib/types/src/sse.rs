@@ -3,8 +3,8 @@
 
 use crate::Error;
 
-/// The maximum size of an event's data. A larger event is an error.
-const MAX_DATA_BYTES: usize = 8 * 1024 * 1024;
+/// The maximum size of an event's data, in MiB. A larger event is an error.
+const MAX_DATA_MIB: usize = 8;
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Event {
@@ -28,7 +28,7 @@ impl Parser {
     /// Parses the next chunk; returns the events that it completes.
     ///
     /// # Errors
-    /// `unavailable` for an event of more than 8 MiB.
+    /// `invalid` for an event of more than 8 MiB: a server that is asked again sends it again.
     pub fn push(&mut self, chunk: &[u8]) -> Result<Vec<Event>, Error> {
         let mut events = Vec::new();
         for byte in chunk {
@@ -38,9 +38,9 @@ impl Parser {
                 _ => self.line.push(*byte),
             }
             self.after_cr = *byte == b'\r';
-            if self.line.len() + self.open.data.len() > MAX_DATA_BYTES {
-                let message = format!("an event of the stream has more than {MAX_DATA_BYTES} bytes");
-                return Err(Error::unavailable(message));
+            if self.line.len() + self.open.data.len() > MAX_DATA_MIB * 1024 * 1024 {
+                let message = format!("the server sent an event of more than {MAX_DATA_MIB} MiB");
+                return Err(Error::invalid("", message));
             }
         }
         Ok(events)
@@ -114,7 +114,7 @@ mod tests {
         let mut parser = Parser::default();
         let chunk = vec![b'x'; 1024 * 1024];
         let refused = (0..9).find_map(|_| parser.push(&chunk).err());
-        assert!(refused.unwrap().message.contains("more than"));
+        assert_eq!(refused.unwrap().message, "the server sent an event of more than 8 MiB");
     }
 
     proptest! {
