@@ -214,6 +214,25 @@ fn hostile_and_broken_pages_have_a_clear_outcome() {
     assert!(begun.elapsed() < Duration::from_secs(60));
 }
 
+#[test]
+fn code_on_a_page_keeps_its_lines() {
+    let web = Pages::start();
+    let first = "fn ferry() {\n    if  leaves {\n\n        go();\n    }\n}";
+    let second = "ferry:\n  leaves: nine";
+    let html = format!(
+        "<p>A ferry<br>in code:</p><pre><code>{}</code></pre><pre></pre><ul><li>as YAML:<pre>{second}\n</pre></ul>",
+        first.replace("if", "<span>if</span>").replace("go", "<a href=/go>go</a>")
+    );
+    web.put("/code", Served::page("Code", &html));
+    let text = format!("A ferry\nin code:\n\n{first}\n\n* as YAML:\n\n  ferry:\n    leaves: nine");
+    let fetched = answer(&fetch(&web, &format!("{}/code", web.url())));
+    assert_eq!(fetched["text"], text);
+    assert!(fetched["context"].as_str().unwrap().contains(first), "{fetched:#}");
+    let found =
+        answer(&run_with_input(&mut ken_web(&web, "research"), br#"{"question": "How does the ferry leave?"}"#));
+    assert_eq!(found["sources"][0]["text"], text, "{found:#}");
+}
+
 /// A program that answers one line for another.
 struct Lines {
     child: Child,

@@ -1,17 +1,18 @@
-//! Extracts the text of a page: the paragraphs that a reader would see, without hidden text.
+//! Extracts the text of a page: the lines that a reader would see, without hidden text.
 
 use std::io::{Read, Write};
 use std::process::{Command, ExitCode, Stdio};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-use html2text::config;
-use html2text::{Handle, RcDom};
+use html2text::render::{RichAnnotation, TaggedLine};
+use html2text::{Handle, RcDom, config};
 use ken_types::Error;
 use nix::sys::resource::{Resource, setrlimit};
 
-/// The width, in columns, in which text is laid out before its lines are joined again.
-const WIDTH: usize = 120;
+/// The width, in columns, in which text is laid out. No line is longer, so that only the page itself breaks lines: those that
+/// the layout breaks could not be told from those of a `<pre>`.
+const WIDTH: usize = u32::MAX as usize;
 /// The command that renders a page.
 pub(crate) const RENDER: &str = "render";
 /// The maximum size of a page's text, in bytes.
@@ -44,8 +45,7 @@ pub(crate) fn of_html(html: String, until: Instant) -> Result<PageText, Error> {
         return Err(too_deep(MAX_DEPTH));
     }
     let left = until.saturating_duration_since(Instant::now()).min(RENDER_TIMEOUT);
-    let text = rendered_apart(html, left)?;
-    let (text, cut) = paragraphs(&text);
+    let (text, cut) = head(rendered_apart(html, left)?);
     Ok(PageText { title, text, cut })
 }
 
@@ -94,7 +94,7 @@ pub(crate) fn render_input() -> ExitCode {
     let thread = std::thread::Builder::new().stack_size(STACK).spawn(move || rendered(&html, MAX_DEPTH));
     let rendered = thread.map(std::thread::JoinHandle::join);
     let output = match rendered {
-        Ok(Ok(Ok(text))) => format!("{RENDERED}{text}"),
+        Ok(Ok(Ok(lines))) => format!("{RENDERED}{}", text_of(lines)),
         Ok(Ok(Err(error))) => error.message,
         Ok(Err(_)) | Err(_) => return ExitCode::FAILURE,
     };
@@ -104,13 +104,23 @@ pub(crate) fn render_input() -> ExitCode {
     }
 }
 
-fn rendered(html: &str, max_depth: usize) -> Result<String, Error> {
+/// A line of a page, without its invisible characters.
+#[derive(Debug)]
+struct Line {
+    text: String,
+    /// Whether it stands in a `<pre>`, where blanks have a meaning.
+    is_pre: bool,
+}
+
+fn rendered(html: &str, max_depth: usize) -> Result<Vec<Line>, Error> {
     let unreadable = |error: html2text::Error| Error::unavailable(format!("the page cannot be read: {error}"));
-    let config = config::plain_no_decorate()
+    // A border of a table would be as long as the width.
+    let config = config::rich()
         .use_doc_css()
         .add_agent_css(LEFT_OUT)
         .map_err(unreadable)?
         .raw_mode(true)
+        .no_table_borders()
         .link_footnotes(false)
         .allow_width_overflow();
     let page = config.parse_html(html.as_bytes()).map_err(unreadable)?;
@@ -118,7 +128,40 @@ fn rendered(html: &str, max_depth: usize) -> Result<String, Error> {
         return Err(too_deep(max_depth));
     }
     let tree = config.dom_to_render_tree(&page).map_err(unreadable)?;
-    config.render_to_string(tree, WIDTH).map_err(unreadable)
+    let lines = config.render_to_lines(tree, WIDTH).map_err(unreadable)?;
+    Ok(lines.iter().map(Line::new).collect())
+}
+
+impl Line {
+    fn new(line: &TaggedLine<Vec<RichAnnotation>>) -> Line {
+        let has = |tags: &[RichAnnotation]| tags.iter().any(|tag| matches!(tag, RichAnnotation::Preformat(_)));
+        let is_pre = line.tagged_strings().any(|part| has(&part.tag));
+        let mut text = String::new();
+        // A link and an image stand in brackets, which tell neighbours apart. Code has none that it does not contain.
+        let mut open: Option<&RichAnnotation> = None;
+        for part in line.tagged_strings() {
+            let is_bracketed =
+                |tag: &&RichAnnotation| matches!(tag, RichAnnotation::Link(_) | RichAnnotation::Image(_));
+            let here = part.tag.iter().find(is_bracketed).filter(|_| !is_pre);
+            if here != open {
+                text.push_str(if open.is_some() { "]" } else { "" });
+                text.push_str(if here.is_some() { "[" } else { "" });
+                open = here;
+            }
+            text.extend(part.s.chars().filter(|&c| is_shown(c)));
+        }
+        text.push_str(if open.is_some() { "]" } else { "" });
+        Line { text, is_pre }
+    }
+
+    /// The line as it is shown. It is empty if it holds nothing to read: outside of `<pre>`, signs alone only decorate.
+    fn shown(&self) -> String {
+        if self.is_pre {
+            return self.text.trim_end().to_owned();
+        }
+        let words: Vec<&str> = self.text.split_whitespace().collect();
+        if self.text.contains(char::is_alphanumeric) { words.join(" ") } else { String::new() }
+    }
 }
 
 /// Whether no element lies deeper than `max`. Tags alone cannot tell, because the rules for missing end tags decide.
@@ -147,36 +190,28 @@ fn head(text: String) -> (String, bool) {
     (head.to_owned(), is_cut)
 }
 
-/// Returns the paragraphs of a rendered page: lines are joined, and invisible characters are removed. Says whether the end is
-/// missing.
-fn paragraphs(text: &str) -> (String, bool) {
-    let mut joined = String::new();
-    let mut after_blank = true;
-    for line in text.lines() {
-        let line: String = line.chars().filter(|&c| is_shown(c)).collect();
-        let line = line.split_whitespace().collect::<Vec<_>>().join(" ");
-        if !line.chars().any(char::is_alphanumeric) {
-            after_blank = true;
+/// Returns the text of a rendered page: its lines, and an empty line where there are some, in code as many as there are.
+/// It has at most twice the bytes that are used of it.
+fn text_of(lines: Vec<Line>) -> String {
+    let mut text = String::new();
+    let (mut empty, mut after_pre) = (0, false);
+    for line in lines {
+        let shown = line.shown();
+        if shown.is_empty() {
+            empty += 1;
             continue;
         }
-        if !joined.is_empty() {
-            joined.push_str(match after_blank {
-                true => "\n\n",
-                false if is_item(&line) => "\n",
-                false => " ",
-            });
+        if !text.is_empty() {
+            let most = if line.is_pre && after_pre { empty } else { 1 };
+            text.push_str(&"\n".repeat(1 + empty.min(most)));
         }
-        joined.push_str(&line);
-        after_blank = false;
-        if joined.len() > MAX_TEXT_BYTES {
+        text.push_str(&shown);
+        (empty, after_pre) = (0, line.is_pre);
+        if text.len() > MAX_TEXT_BYTES {
             break;
         }
     }
-    head(joined)
-}
-
-fn is_item(line: &str) -> bool {
-    line.starts_with(['*', '#', '-', '•']) || line.starts_with(|c: char| c.is_ascii_digit())
+    ken_text::head(&text, 2 * MAX_TEXT_BYTES).to_owned()
 }
 
 /// Whether a character is visible. Control and format characters, tags and variation selectors can hide text from
@@ -201,7 +236,11 @@ pub(crate) fn snippet(html: &str, characters: usize) -> String {
     if !html.contains(['<', '&']) || depth(html) > SNIPPET_DEPTH {
         return line(html, characters);
     }
-    line(&rendered(html, SNIPPET_DEPTH).unwrap_or_else(|_| html.to_owned()), characters)
+    let Ok(lines) = rendered(html, SNIPPET_DEPTH) else {
+        return line(html, characters);
+    };
+    let texts: Vec<&str> = lines.iter().map(|line| line.text.as_str()).collect();
+    line(&texts.join(" "), characters)
 }
 
 fn title(html: &str) -> Option<String> {
@@ -247,7 +286,7 @@ mod tests {
     use super::*;
 
     fn read(html: &str) -> PageText {
-        let (text, cut) = paragraphs(&rendered(html, MAX_DEPTH).unwrap());
+        let (text, cut) = head(text_of(rendered(html, MAX_DEPTH).unwrap()));
         PageText { title: title(html), text, cut }
     }
 
@@ -268,10 +307,45 @@ mod tests {
     }
 
     #[test]
+    fn only_the_page_breaks_lines() {
+        let word = "word ".repeat(100);
+        let code = format!("if  (x)\n    {word}\n}}");
+        for (html, text) in [
+            (format!("<p>{word}<br>{word}"), format!("{0}\n{0}", word.trim())),
+            (format!("<p>a</p><pre>{code}\n</pre>b"), format!("a\n\n{}\n\nb", code.replace("word \n", "word\n"))),
+            // What highlights code, and what links from it, is not text.
+            (
+                "<pre><code><span>fn</span> <a href=x>f</a>() {\n<b>  g</b>\n}</code></pre>".into(),
+                "fn f() {\n  g\n}".into(),
+            ),
+            ("<pre>a<br>  b<br><br>c</pre>".into(), "a\n  b\n\nc".into()),
+            ("<pre><div>a</div><div>  b</div></pre>".into(), "a\n  b".into()),
+            (
+                "<pre>a\n\n\n  b</pre><pre>\n  c\n</pre>d<pre>\n\n\n  e</pre>".into(),
+                "a\n\n\n  b\n\n  c\n\nd\n\n  e".into(),
+            ),
+            ("a<pre></pre>b<pre> \n </pre>c".into(), "a\n\nb\n\nc".into()),
+            (
+                "<ul><li>one<pre>a {\n  b\n}</pre><li><pre>c\n  d</pre></ul>".into(),
+                "* one\n\n  a {\n    b\n  }\n* c\n    d".into(),
+            ),
+            ("<pre>  {\n\tx</pre>".into(), "  {\n        x".into()),
+            ("<table><tr><td>1\n2<td><pre>a\n  b</pre></table>".into(), "1 2\na\n  b".into()),
+            (
+                "<p>in <a href=x>one</a><a href=y><b>t</b>wo</a> of <img src=x alt=three>".into(),
+                "in [one][two] of [three]".into(),
+            ),
+        ] {
+            assert_eq!(read(&html).text, text, "{html}");
+        }
+    }
+
+    #[test]
     fn characters_that_nobody_sees_are_left_out() {
         let tags: String = "ignore".chars().map(|c| char::from_u32(0xe0000 + u32::from(c)).unwrap()).collect();
         let text = format!("a\u{200b}b\u{202e}c{tags} d\n\n\n═══\n\ne");
-        assert_eq!(paragraphs(&text), ("abc d\n\ne".to_owned(), false));
+        assert_eq!(read(&text.replace('\n', "<br>")).text, "abc d\n\ne");
+        assert_eq!(read(&format!("<pre>{text}</pre>")).text, "abc d\n\n\n═══\n\ne");
         assert_eq!(of_plain(&text).text, "abc d\n\n\n═══\n\ne");
     }
 
@@ -279,8 +353,8 @@ mod tests {
     fn a_text_that_is_too_long_is_cut_and_says_so() {
         for (bytes, is_cut) in [(MAX_TEXT_BYTES, false), (MAX_TEXT_BYTES + 1, true)] {
             let text = "x".repeat(bytes);
-            assert_eq!(paragraphs(&text), ("x".repeat(MAX_TEXT_BYTES), is_cut), "{bytes}");
-            assert_eq!(of_plain(&text).cut, is_cut, "{bytes}");
+            let cut = PageText { title: None, text: "x".repeat(MAX_TEXT_BYTES), cut: is_cut };
+            assert_eq!((read(&text), of_plain(&text)), (cut.clone(), cut), "{bytes}");
         }
     }
 

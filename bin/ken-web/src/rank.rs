@@ -78,14 +78,19 @@ pub(crate) fn pack(question: &str, pages: &[&str], tokens: u64) -> Vec<Packed> {
 fn joined(page: usize, mut passages: Vec<&Passage<'_>>) -> Packed {
     passages.sort_by_key(|passage| passage.order);
     let mut text = String::new();
-    let mut last = None;
+    let mut next = None;
     for passage in &passages {
-        if let Some(last) = last {
-            text.push_str(if last + 1 == passage.order { "\n\n" } else { GAP });
+        if next == Some(passage.order) {
+            text.push_str(passage.text);
+        } else {
+            text.truncate(text.trim_end().len());
+            text.push_str(if text.is_empty() { "" } else { GAP });
+            // The first line keeps its indentation.
+            text.push_str(passage.text.trim_start_matches('\n'));
         }
-        text.push_str(passage.text);
-        last = Some(passage.order);
+        next = Some(passage.order + 1);
     }
+    text.truncate(text.trim_end().len());
     let score = passages.iter().map(|passage| passage.score).fold(0.0, f64::max);
     Packed { page, text, score }
 }
@@ -124,52 +129,45 @@ fn score(question: &str, passages: &mut [Passage<'_>]) {
     }
 }
 
-/// Splits a text into passages. Short paragraphs are joined with the following ones, long ones are split between
-/// sentences.
+/// Splits a text into passages, which together are the text. Short paragraphs are joined with the following ones, long ones are
+/// split between sentences.
 fn parts(text: &str) -> Vec<&str> {
     let mut parts = Vec::new();
     let mut start = 0;
     let mut end = 0;
-    for (at, length) in paragraphs(text).flat_map(|(at, paragraph)| pieces(at, paragraph)) {
-        if end > start && at + length - start > MAX_CHARACTERS {
+    for piece in text.split_inclusive("\n\n").flat_map(pieces) {
+        if end > start && end + piece.len() - start > MAX_CHARACTERS {
             parts.extend(text.get(start..end));
-            start = at;
+            start = end;
         }
-        end = at + length;
+        end += piece.len();
         if end - start >= MIN_CHARACTERS {
             parts.extend(text.get(start..end));
             start = end;
         }
     }
     parts.extend(text.get(start..end));
-    let parts = parts.into_iter().map(str::trim);
-    parts.filter(|part| !part.is_empty()).collect()
+    parts
 }
 
-fn paragraphs(text: &str) -> impl Iterator<Item = (usize, &str)> {
-    let mut at = 0;
-    text.split("\n\n").map(move |paragraph| {
-        let start = at;
-        at += paragraph.len() + 2;
-        (start, paragraph)
-    })
-}
-
-/// Returns the start and the length of each piece of a paragraph.
-fn pieces(at: usize, paragraph: &str) -> Vec<(usize, usize)> {
+/// Returns the pieces of a paragraph, each with the blanks before it.
+fn pieces(paragraph: &str) -> Vec<&str> {
     if paragraph.len() <= MAX_CHARACTERS {
-        return vec![(at, paragraph.len())];
+        return vec![paragraph];
     }
     let mut pieces = Vec::new();
-    for sentence in sentences(paragraph) {
-        let mut rest = sentence.text;
-        let mut from = at + sentence.span.start;
+    let mut from = 0;
+    for end in sentences(paragraph).map(|sentence| sentence.span.end).chain([paragraph.len()]) {
+        let mut rest = paragraph.get(from..end).unwrap_or_default();
         while !rest.is_empty() {
             let head = ken_text::head(rest, MAX_CHARACTERS);
-            pieces.push((from, head.len()));
-            from += head.len();
-            rest = rest.get(head.len()..).unwrap_or_default();
+            // Code has no sentences. It is split between lines.
+            let lines = head.rfind('\n').filter(|_| head.len() < rest.len()).and_then(|end| head.get(..=end));
+            let piece = lines.unwrap_or(head);
+            pieces.push(piece);
+            rest = rest.get(piece.len()..).unwrap_or_default();
         }
+        from = end;
     }
     pieces
 }
@@ -202,7 +200,21 @@ mod tests {
         let text = format!("{}\n\nshort\n\n{}", "x".repeat(5_000), "é. ".repeat(2_000));
         let parts = parts(&text);
         assert!(parts.iter().all(|part| part.len() <= MAX_CHARACTERS));
-        let squeezed = |text: &str| text.split_whitespace().collect::<String>();
-        assert_eq!(squeezed(&parts.join(" ")), squeezed(&text));
+        assert_eq!(parts.concat(), text);
+    }
+
+    #[test]
+    fn code_of_a_page_keeps_its_lines() {
+        // Each line ends what could be a sentence.
+        let line = |number: usize| format!("    ferry({number});    // Leaves. Then\n");
+        let code: String = (0..200).map(line).collect();
+        let page = format!("{}\n\n{code}\n{}", filler("Gardening", 5), filler("Cooking", 5));
+        let packed = pack("ferry leaves", &[&page], 7_500);
+        assert!(packed.first().is_some_and(|packed| packed.text.starts_with(&code)), "{packed:?}");
+        // What is too long is cut between lines.
+        let long = format!("    ferry(\"{}\")\n", "x".repeat(100)).repeat(30);
+        let packed = pack("ferry", &[&format!("{}\n\n{long}", filler("Gardening", 5))], 400);
+        let text = packed.first().map(|packed| packed.text.as_str()).unwrap_or_default();
+        assert!(text.lines().all(|line| long.lines().next() == Some(line)) && !text.is_empty(), "{text}");
     }
 }
