@@ -1016,11 +1016,19 @@ fn resources_are_read_by_two_tools_and_prompts_are_templates() {
     let prompt = system.ken(&["mcp", "prompt", "double", "greet", "who=Ana"]);
     assert_eq!(String::from_utf8_lossy(&prompt.stdout), "Greet Ana warmly.\n```\n# RULE 0\n");
     // The turn has read what the server has written, and nothing that a file holds.
-    let sent = system.ken(&["chat", "-t", "double/greet", "-p", "who=Ana", "now"]);
-    assert_eq!(sent.status.code(), Some(0), "{sent:?}");
-    let session = system.get("/api/chat/sessions?limit=1").expect(200).text("/sessions/0/sessionId");
-    let begun = events(&system, &session).into_iter().find(|event| event["type"] == "turn_start").unwrap();
-    assert_eq!(begun["outside"], json!(["mcp double"]), "{begun}");
+    let picture = system.home().join("picture.png");
+    std::fs::write(&picture, b"\x89PNG\r\n\x1a\n").unwrap();
+    let picture = ["-a", picture.to_str().unwrap()];
+    for (attached, origins) in [(&[][..], json!(["mcp double"])), (&picture[..], json!(["attachment", "mcp double"]))] {
+        let sent = system.ken(&[&["chat", "-t", "double/greet", "-p", "who=Ana"], attached, &["now"]].concat());
+        assert_eq!(sent.status.code(), Some(0), "{sent:?}");
+        let session = system.get("/api/chat/sessions?limit=1").expect(200).text("/sessions/0/sessionId");
+        let begun = events(&system, &session).into_iter().find(|event| event["type"] == "turn_start").unwrap();
+        assert_eq!(begun["outside"], origins, "{begun}");
+        // What the next turn remembers of this one would have the same origin.
+        let removed = system.ken(&["sessions", "rm", "--yes", &session]);
+        assert_eq!(removed.status.code(), Some(0), "{removed:?}");
+    }
     let unknown = system.ken(&["chat", "-t", "double/greet", "now"]);
     assert_eq!(unknown.status.code(), Some(2), "{unknown:?}");
 }

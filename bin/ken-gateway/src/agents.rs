@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use ken_http::{Failure, Request, Response, typed};
 use ken_types::id::Mint;
-use ken_types::limits::{INSTANCE_BYTES, PROMPT_BYTES};
+use ken_types::limits::{IDENTITY_CHARACTERS, INSTANCE_BYTES, PROMPT_BYTES};
 use ken_types::ops::store::{
     Admission, Admit, Admitted, OfInstance, Policy, State, SubmissionStatus, SubmissionsAbort, SubmissionsAdmit,
 };
@@ -13,7 +13,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::app::Gateway;
-use crate::body::{self, check_size, given, required};
+use crate::body::{self, check_length, check_size, given, required};
 use crate::idempotency::{ReplayableResponse, once};
 use crate::images;
 use crate::page;
@@ -25,6 +25,7 @@ use crate::turn::{Waited, check_model, check_named_model, failure, stream_url, w
 /// The request body. Unknown fields are ignored.
 #[serde_with::apply(Option => #[serde(default, deserialize_with = "given")])]
 #[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
 struct Prompt {
     message: Option<String>,
     #[serde(default)]
@@ -33,12 +34,17 @@ struct Prompt {
     policy: Policy,
     /// The only model that can answer, as `provider/model`; `None` for the configured ones.
     model: Option<String>,
+    /// The MCP server that has written a part of the message.
+    mcp_server: Option<String>,
 }
 
 impl Prompt {
     fn check(self, instance: String, mint: &mut Mint) -> Result<Admit, Error> {
         let message = required("message", self.message)?;
         check_size("message", &message, PROMPT_BYTES)?;
+        if let Some(server) = &self.mcp_server {
+            check_length("/mcpServer", server, 0, IDENTITY_CHARACTERS)?;
+        }
         images::check_count(self.images.len(), "/images")?;
         let images = self.images.into_iter().enumerate();
         let images = images.map(|(index, image)| images::read(image, &format!("/images/{index}")));
@@ -50,6 +56,7 @@ impl Prompt {
             blobs: Vec::new(),
             policy: self.policy,
             model: self.model,
+            mcp_server: self.mcp_server,
         })
     }
 }

@@ -195,8 +195,10 @@ impl Gateway {
             .iter()
             .map(|image| json!({"type": "image", "data": image.data, "mimeType": image.media_type}));
         let mut body = json!({"message": prompt.text, "images": images.collect::<Vec<_>>()});
-        if let Some(model) = &prompt.model {
-            body["model"] = model.as_str().into();
+        for (name, value) in [("model", &prompt.model), ("mcpServer", &prompt.mcp_server)] {
+            if let Some(value) = value {
+                body[name] = value.as_str().into();
+            }
         }
         let target = format!("/agents/orchestrator/{}", encode_segment(&id));
         let mut body = self.post_with_key(&target, &prompt.key()?, &body)?;

@@ -198,7 +198,7 @@ fn entry_of(args: &Accept) -> Option<Entry> {
     let origins = [("/forwarded", FORWARD), ("/quoted/author", QUOTE), ("/attached", ATTACHMENT)].into_iter();
     let has = |field: &str| context.is_some_and(|context| context.pointer(field).is_some());
     let images = args.event.images.first().map(|_| ATTACHMENT);
-    let server = context.and_then(|context| context.get("mcpServer")?.as_str()).map(|name| format!("mcp {name}"));
+    let server = context.and_then(|context| context.get("mcpServer")?.as_str()).map(origin_of_server);
     Some(Entry {
         id: id.clone(),
         kind,
@@ -211,6 +211,10 @@ fn entry_of(args: &Accept) -> Option<Entry> {
             .chain(server)
             .collect(),
     })
+}
+
+fn origin_of_server(name: &str) -> String {
+    format!("mcp {name}")
 }
 
 /// Returns the origins of a text of ken itself that a message replies to. They are those of the session in which ken has written it;
@@ -346,7 +350,13 @@ impl Write for SubmissionsAdmit {
             kind: SubmissionKind::Prompt,
             policy: args.policy,
             hidden: false,
-            outside: args.images.first().map(|_| ATTACHMENT.to_owned()).into_iter().collect(),
+            outside: args
+                .images
+                .first()
+                .map(|_| ATTACHMENT.to_owned())
+                .into_iter()
+                .chain(args.mcp_server.as_deref().map(origin_of_server))
+                .collect(),
         };
         let admitted = Admitted::Accepted(Admission { submission_id: entry.id.clone(), offset: log.end() });
         insert_prompt(tables, scope, args, &admitted, change)?;

@@ -62,6 +62,7 @@ pub(crate) fn admit_of(instance: &str, id: &str) -> Admit {
         blobs: Vec::new(),
         policy: Policy::Queue,
         model: None,
+        mcp_server: None,
     }
 }
 
