@@ -206,7 +206,7 @@ fn hostile_and_broken_pages_have_a_clear_outcome() {
     web.put("/deep", Served::hidden(&"<div>".repeat(100_000)));
     assert!(failure(&web, "/deep").contains("deeper than"));
     // Its tags seem to be closed.
-    web.put("/nested", Served::hidden(&"<div></b>".repeat(5_000)));
+    web.put("/nested", Served::hidden(&"<div></b>".repeat(2_500)));
     assert!(failure(&web, "/nested").contains("deeper than"));
     assert_eq!(failure(&web, "/missing"), "127.0.0.1 answered 404");
     web.put("/bytes", Served::hidden("").body(Body::Bytes((0..=255).cycle().take(100_000).collect())));
