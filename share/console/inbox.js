@@ -79,7 +79,7 @@ export class Inbox extends Component {
 }
 
 const KINDS = { turn: "a turn", run: "the workflow", slot: "the schedule" };
-const STATES = { missed: "was missed", unknown: "ended in a way that is not known", timeout: "took too long" };
+const STATES = { missed: "was missed", undelivered: "did not deliver its result", unknown: "ended in a way that is not known", timeout: "took too long" };
 
 const what = ({ kind, name, status }) => `${KINDS[kind]}${name ? ` ${oneLine(name)}` : ""} ${STATES[status] ?? "failed"}`;
 

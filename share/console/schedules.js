@@ -85,11 +85,12 @@ class Schedule extends Component {
 
 /** The last runs, oldest first: a coloured field for the eye, and the same as text for everybody. */
 function Strip({ runs }) {
+  const isGood = run => GOOD.has(run.status) && run.delivery !== "failed";
   const label = run => [run.status, run.reason, run.error && oneLine(run.error), run.finishedAt && run.startedAt
     && duration(new Date(run.finishedAt) - new Date(run.startedAt))].filter(Boolean).join(", ");
   return runs.length > 0 && html`<ol class="strip" aria-label="Last runs">${[...runs].reverse().map(run =>
-    html`<li class=${GOOD.has(run.status) ? run.status : "bad"} title=${label(run)}>
-      <a href=${`#/chat/${encodeURIComponent(run.sessionId)}`} aria-label=${`${new Date(run.slotAt).toLocaleString()}: ${label(run)}`}>${run.status === "ok" ? "✓" : GOOD.has(run.status) ? "…" : "✗"}</a></li>`)}</ol>`;
+    html`<li class=${isGood(run) ? run.status : "bad"} title=${label(run)}>
+      <a href=${`#/chat/${encodeURIComponent(run.sessionId)}`} aria-label=${`${new Date(run.slotAt).toLocaleString()}: ${label(run)}`}>${!isGood(run) ? "✗" : run.status === "ok" ? "✓" : "…"}</a></li>`)}</ol>`;
 }
 
 class NewSchedule extends Component {

@@ -673,6 +673,67 @@ fn a_schedule_reports_to_a_chat_that_the_settings_admit() {
     assert_eq!((texts(&platform, 8, 1).len(), runs()["runs"][1]["delivery"].clone()), (1, json!("sent")));
 }
 
+/// The turn of a run has done its work, so the run is `ok` even if the platform refuses its result. Wherever a person looks, it is said why
+/// nothing has arrived, for each such run and for no other.
+#[test]
+fn a_result_that_the_platform_refuses_is_seen_wherever_runs_are() {
+    let platform = BotApi::start();
+    let system = scripted(&platform).start();
+    for (slug, prompt) in [("report", "hello"), ("broken", "refused")] {
+        let to = json!({"connector": "messenger", "chatId": "7"});
+        let body = json!({"slug": slug, "kind": "cron", "schedule": "@daily", "prompt": prompt, "deliverTo": to});
+        system.post("/api/schedules", &body).expect(201);
+    }
+    let refusal = "Forbidden: bot was blocked by the user";
+    let cause = &format!("{refusal} (403)");
+    let newest = |slug: &str| system.get(&format!("/api/schedules/{slug}/runs")).expect(200).at("/runs/0");
+    let start = |slug: &str, delivery: &str| {
+        _ = system.post(&format!("/api/schedules/{slug}/run?wait=1"), &json!({}));
+        until("the delivery has ended", || newest(slug)["delivery"] == delivery);
+        newest(slug)
+    };
+    let printed = |words: &[&str]| String::from_utf8(system.ken(words).stdout).unwrap();
+    let line =
+        |words: &[&str], id: &str| printed(words).lines().find(|line| line.contains(id)).unwrap_or_default().to_owned();
+    let inbox = || system.get("/api/inbox").expect(200).at("/failures").as_array().unwrap().clone();
+    let sent = start("report", "sent");
+    assert_eq!((&sent["status"], &sent["error"], inbox().len()), (&json!("ok"), &Value::Null, 0));
+    assert!(!printed(&["doctor"]).contains("deliver"));
+    let mut failed = Vec::new();
+    for _ in 0..2 {
+        platform.next("sendMessage", InjectedFailure::Refuse(403, refusal, None));
+        let run = start("report", "failed");
+        let error = format!("the result was not delivered: {cause}");
+        assert_eq!((&run["status"], &run["error"]), (&json!("ok"), &json!(error)));
+        failed.push(run["runId"].as_str().unwrap().to_owned());
+    }
+    platform.next("sendMessage", InjectedFailure::Refuse(403, refusal, None));
+    let both = start("broken", "failed")["error"].as_str().unwrap().to_owned();
+    assert!(
+        both.contains("the key is not taken; this was not delivered: ") && both.ends_with(cause.as_str()),
+        "{both}"
+    );
+    for id in &failed {
+        let row = line(&["schedule", "runs", "report"], id);
+        assert!(row.contains("  failed    the result was not delivered: ") && row.ends_with(cause.as_str()), "{row}");
+        let why = line(&["why", id], "answer");
+        assert!(why.ends_with(&format!("failed: the result was not delivered: {cause}")), "{why}");
+    }
+    let row = line(&["schedule", "runs", "report"], sent["runId"].as_str().unwrap());
+    assert!(row.contains("  sent ") && row.ends_with("Hello there."), "{row}");
+    assert!(line(&["schedule", "list"], "report").ends_with("ok, not delivered"));
+    assert!(line(&["doctor"], "report").contains("could not deliver its result"));
+    let states: Vec<Value> = inbox().iter().map(|one| json!([one["name"], one["status"]])).collect();
+    assert_eq!(
+        states,
+        [json!(["broken", "error"]), json!(["report", "undelivered"]), json!(["report", "undelivered"])]
+    );
+    // The next one arrives, so that nothing is wrong any more.
+    start("report", "sent");
+    assert!(line(&["schedule", "list"], "report").ends_with("  ok"));
+    assert!(!printed(&["doctor"]).contains("could not deliver"));
+}
+
 #[test]
 fn ken_messenger_administers_the_connector() {
     let platform = BotApi::start();

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use ken_http::{Failure, Request, Response, etag};
 use ken_types::Timestamp;
 use ken_types::ops::approvals::{ApprovalsPending, ListApprovals};
-use ken_types::ops::schedules::{ListScheduleRuns, RunState, ScheduleRun, SchedulesRuns};
+use ken_types::ops::schedules::{Delivery, ListScheduleRuns, RunState, ScheduleRun, SchedulesRuns};
 use ken_types::ops::telemetry::{FailedSince, FailedWork, TelemetryFailed, WorkKind};
 use serde_json::{Value, json};
 
@@ -47,14 +47,17 @@ fn of_work(work: FailedWork) -> (i64, Value) {
     (work.ended_at.millis(), value)
 }
 
-/// A slot that did not do what it should. One that was left out because the run before it was still busy is as it was ordered.
+/// A slot that did not do what it should, or whose result did not arrive. One that was left out because the run before it was still busy is
+/// as it was ordered.
 fn of_slot(run: &ScheduleRun, since: Timestamp) -> Option<(i64, Value)> {
+    let is_undelivered = run.status == RunState::Ok && run.delivery == Delivery::Failed;
+    let status = if is_undelivered { "undelivered" } else { run.status.name() };
     let is_failed = matches!(run.status, RunState::Error | RunState::Timeout | RunState::Missed | RunState::Unknown);
-    let at = run.finished_at.or(run.slot_at).filter(|at| is_failed && *at > since.millis())?;
+    let at = run.finished_at.or(run.slot_at).filter(|at| (is_failed || is_undelivered) && *at > since.millis())?;
     let cause = run.error.clone().unwrap_or_else(|| cause_of(run.status).to_owned());
     let session = run.submission_id.as_ref().map(|_| &run.session_id);
     let value = json!({
-        "kind": "slot", "id": run.run_id, "at": Timestamp::from_millis(at), "status": run.status, "cause": cause,
+        "kind": "slot", "id": run.run_id, "at": Timestamp::from_millis(at), "status": status, "cause": cause,
         "sessionId": session, "name": run.slug,
     });
     Some((at, value))
@@ -91,6 +94,8 @@ mod tests {
             let (at, value) = of_slot(&slot(status, Some(2_000)), since).unwrap();
             assert_eq!((at, value["status"].as_str(), value["sessionId"].as_str()), (2_000, Some(status), None));
         }
+        let undelivered = ScheduleRun { delivery: Delivery::Failed, ..slot("ok", Some(2_000)) };
+        assert_eq!(of_slot(&undelivered, since).unwrap().1["status"], "undelivered");
         assert!(of_slot(&slot("error", Some(400)), since).is_none(), "long ago");
         assert!(of_slot(&slot("missed", None), since).is_some(), "it has only its slot");
     }

@@ -188,8 +188,7 @@ fn run_response(run: ScheduleRun) -> Result<ReplayableResponse, Failure> {
             (504, Some(Code::Deadline), Some(why))
         }
     };
-    let error = code.and_then(|_| run.error.clone().or(why));
-    let run = ScheduleRun { error, ..run };
+    let run = ScheduleRun { error: run.error.or(why), ..run };
     let response = ReplayableResponse::json(status, &Waited { run, code })?;
     Ok(match status {
         504 => response.temporary(),

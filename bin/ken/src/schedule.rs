@@ -6,7 +6,7 @@ use std::process;
 use clap::{Args, Subcommand};
 use ken_client::Gateway;
 use ken_types::ops::schedules::{
-    Missed, Overlap, RunState, SCHEDULE_PROMPT_BYTES, Schedule as Record, ScheduleKind, ScheduleRun, Settings,
+    Delivery, Missed, Overlap, RunState, SCHEDULE_PROMPT_BYTES, Schedule as Record, ScheduleKind, ScheduleRun, Settings,
 };
 use ken_types::uri::{encode_query, encode_segment};
 use ken_types::{Code, Error, Timestamp};
@@ -24,6 +24,8 @@ use crate::output::{print_json, print_line, print_list, print_note, print_table}
 use crate::progress::during;
 
 const TARGET: &str = "/api/schedules";
+/// How much of a result stands in the list of runs.
+const NOTE_CHARACTERS: usize = 60;
 
 const EXAMPLES: &str = "Examples:
   ken schedule add morning --cron '0 9 * * MON-FRI' --tz Europe/Zurich 'Summarise the night.'
@@ -268,7 +270,10 @@ fn print(schedules: &[Value], as_json: bool) -> Result<(), Error> {
             state(is_enabled, has_ended).to_owned(),
             instant("nextFireAt"),
             instant("lastFiredAt"),
-            text("lastRunStatus"),
+            match text("lastDelivery").as_str() {
+                "failed" => format!("{}, not delivered", text("lastRunStatus")),
+                _ => text("lastRunStatus"),
+            },
         ]
     };
     print_list(schedules, as_json, ["SLUG", "KIND", "STATE", "NEXT", "LAST", "RESULT"], row)
@@ -418,8 +423,12 @@ fn start(gateway: &mut Gateway, args: &Run) -> Result<(), Error> {
         return print_line(answer.get("runId").and_then(Value::as_str).unwrap_or_default());
     }
     let answer = during("running", || post_action(gateway, &args.slug, "run?wait=1"))?;
-    let text = answer.get("resultText").and_then(Value::as_str);
-    print_line(text.unwrap_or_default().trim_end())
+    let text = |name: &str| answer.get(name).and_then(Value::as_str).unwrap_or_default();
+    print_line(text("resultText").trim_end())?;
+    if text("delivery") == Delivery::Failed.name() {
+        print_note(text("error"));
+    }
+    Ok(())
 }
 
 fn runs(gateway: &mut Gateway, args: &Runs) -> Result<(), Error> {
@@ -440,7 +449,8 @@ fn print_runs(runs: &[ScheduleRun]) -> Result<(), Error> {
         let took = run.finished_at.zip(run.started_at).map(|(end, start)| end - start);
         let why = run.reason.and_then(|reason| serde_json::to_value(reason).ok());
         let why = why.as_ref().and_then(Value::as_str);
-        let note = why.or(run.error.as_deref()).or(run.result_text.as_deref());
+        let result = run.result_text.as_deref().map(|text| text.chars().take(NOTE_CHARACTERS).collect());
+        let note = why.or(run.error.as_deref()).map(str::to_owned).or(result);
         [
             run.run_id.clone(),
             run.slug.clone(),
@@ -452,10 +462,11 @@ fn print_runs(runs: &[ScheduleRun]) -> Result<(), Error> {
             run.status.name().to_owned(),
             run.attempt.to_string(),
             took.map_or_else(|| "-".to_owned(), |ms| format!("{ms} ms")),
-            note.unwrap_or("-").chars().take(60).collect(),
+            if run.delivery == Delivery::None { "-" } else { run.delivery.name() }.to_owned(),
+            note.unwrap_or_else(|| "-".to_owned()),
         ]
     };
-    print_table(["RUN", "SCHEDULE", "SLOT", "STATUS", "TRY", "TOOK", "NOTE"], runs.iter().map(row))
+    print_table(["RUN", "SCHEDULE", "SLOT", "STATUS", "TRY", "TOOK", "DELIVERY", "NOTE"], runs.iter().map(row))
 }
 
 fn preview(args: &Preview) -> Result<(), Error> {

@@ -32,6 +32,7 @@ mod reindex;
 mod requests;
 pub(crate) mod retention;
 mod runs;
+mod schedule_runs;
 pub(crate) mod schedules;
 mod search;
 mod sessions;

@@ -8,7 +8,7 @@ use ken_types::{Error, Timestamp};
 use serde_json::{Value, json};
 
 use crate::engine::change::{Change, Effect};
-use crate::ops::{Read, Write};
+use crate::ops::{Read, Write, schedule_runs};
 use crate::rules::check;
 use crate::rules::queue::Ending;
 use crate::tables::{MessageRow, SubmissionRow, Tables};
@@ -215,6 +215,7 @@ fn finish(tables: &dyn Tables, next: &MessageRow, change: &mut Change) -> Result
         let connector = &next.message.connector;
         tables.count_up(&format!("outbox.{connector}.{}", next.state.name()))?;
         publish(connector, next.id, next.state, change);
+        schedule_runs::settle_delivery(tables, next, change)?;
     }
     Ok(Nothing {})
 }

@@ -8,7 +8,7 @@ use ken_types::event::{Block, Body, Event, Message, Outcome, Place, StopReason, 
 use ken_types::id::{Origin, SessionId, SubmissionId};
 use ken_types::limits::WAITING_PROMPTS;
 use ken_types::ops::Nothing;
-use ken_types::ops::outbox::{MessageState, PutMessage};
+use ken_types::ops::outbox::PutMessage;
 use ken_types::ops::schedules::*;
 use ken_types::ops::store::*;
 use ken_types::{Error, Timestamp};
@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 
 use crate::engine::change::{Change, Effect};
 use crate::ops::queue::{self, Entry};
-use crate::ops::{Read, Write, logs, outbox, sessions, turns};
+use crate::ops::{Read, Write, logs, outbox, schedule_runs, sessions, turns};
 use crate::rules::cursor::List;
 use crate::rules::queue::Ending;
 use crate::rules::schedules::{Activity, Ended, attempt_end, initial_state};
@@ -454,7 +454,7 @@ fn record_slots(
 fn add_run(tables: &dyn Tables, slug: &str, run: &NewScheduleRun<'_>, change: &mut Change) -> Result<(), Error> {
     if tables.insert_schedule_run(run)? {
         change.push(Effect::ScheduleRuns);
-        publish_run_state(slug, run.id, run.slot_at, run.status, change);
+        schedule_runs::publish(slug, run.id, run.slot_at, run.status, change);
     }
     Ok(())
 }
@@ -467,20 +467,8 @@ fn update_run(
     change: &mut Change,
 ) -> Result<(), Error> {
     tables.update_schedule_run(run)?;
-    publish_run_state(&schedule.slug, &run.id, run.slot_at, run.status, change);
+    schedule_runs::publish(&schedule.slug, &run.id, run.slot_at, run.status, change);
     Ok(())
-}
-
-fn publish_run_state(slug: &str, run: &str, slot_at: Option<i64>, status: RunState, change: &mut Change) {
-    #[derive(serde::Serialize)]
-    #[serde(rename_all = "camelCase")]
-    struct Fields<'a> {
-        slug: &'a str,
-        run_id: &'a str,
-        slot_at: Option<i64>,
-        status: &'a str,
-    }
-    change.publish("schedule.run", Fields { slug, run_id: run, slot_at, status: status.name() });
 }
 
 /// What has to be done next for a run: to admit it or, if it has a submission, to follow that.
@@ -755,34 +743,20 @@ fn deliver(
                 chat_id: to.chat_id.clone(),
                 thread_id: to.thread_id.clone(),
                 text,
-                key: message_key(&run.id),
+                key: schedule_runs::message_key(&run.id),
                 ..PutMessage::default()
             };
             outbox::put(tables, &message, change).map(|_| Delivery::Pending)
         }
-        Some(DeliverTo::Session(to)) => match tables.session(&to.session)? {
-            Some(session) => post(tables, &session, schedule, run, &text, change).map(|()| Delivery::Sent),
-            None => Ok(Delivery::Failed),
-        },
+        Some(DeliverTo::Session(to)) => {
+            let session = tables.session(&to.session)?.ok_or_else(|| sessions::unknown(&to.session))?;
+            post(tables, &session, schedule, run, &text, change).map(|()| Delivery::Sent)
+        }
     }
 }
 
-fn message_key(run: &str) -> String {
-    format!("schedule:{run}")
-}
-
-/// Returns the run with what changes after it has ended: the state of its delivery, and the text of a turn that was aborted because the run
-/// had reached its time limit.
+/// Returns the run with what changes after it has ended: the text of a turn that was aborted because the run had reached its time limit.
 fn complete(tables: &dyn Tables, mut run: ScheduleRun) -> Result<ScheduleRun, Error> {
-    if run.delivery == Delivery::Pending {
-        let message = tables.message_by_key(&message_key(&run.run_id))?;
-        run.delivery = match message.map(|message| message.state) {
-            Some(MessageState::Pending | MessageState::Sending) => Delivery::Pending,
-            Some(MessageState::Sent) => Delivery::Sent,
-            Some(MessageState::Failed) => Delivery::Failed,
-            Some(MessageState::Unknown) | None => Delivery::Unknown,
-        };
-    }
     if run.status.is_terminal()
         && run.result_text.is_none()
         && let Some(id) = &run.submission_id

@@ -7,7 +7,7 @@ use ken_types::event::Failure;
 use ken_types::id::RunId;
 use ken_types::ops::Nothing;
 use ken_types::ops::messenger::UpdateRecord;
-use ken_types::ops::schedules::{Reason, RunState, target_agent};
+use ken_types::ops::schedules::{Delivery, Reason, RunState, target_agent};
 use ken_types::ops::store::{Accepted, State, SubmissionKind};
 use ken_types::ops::telemetry::*;
 use ken_types::{Error, Offset, Timestamp};
@@ -431,6 +431,11 @@ fn of_schedule_run(tables: &dyn Tables, run: ScheduleRunRow, why: &mut Why) -> R
         (_, None) => format!("It failed: {reason}."),
     };
     why.session_id = run.submission.is_some().then(|| run.instance());
+    why.delivery = match (run.delivery, run.status, &run.error) {
+        (Delivery::None, ..) => None,
+        (Delivery::Failed, RunState::Ok, Some(error)) => Some(format!("failed: {error}")),
+        (other, ..) => Some(other.name().to_owned()),
+    };
     why.submission_id = run.submission;
     Ok(())
 }

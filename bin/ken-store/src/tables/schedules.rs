@@ -213,7 +213,11 @@ impl dyn Tables + '_ {
 
     /// Returns the schedules in the order of their slugs, those with the same slug newest first. `ended` includes those that have ended.
     pub fn list_schedules(&self, owner: Option<i64>, ended: bool) -> Result<Vec<ScheduleSummary>, Error> {
-        let sql = "SELECT * FROM schedules
+        let sql = "SELECT s.*, (
+                     SELECT delivery FROM schedule_runs AS r
+                     WHERE r.schedule = s.schedule AND active = 0 AND status NOT IN ('skipped', 'missed')
+                     ORDER BY run DESC LIMIT 1) AS last_delivery
+                   FROM schedules AS s
                    WHERE deleted_at IS NULL AND (?1 IS NULL OR owner = ?1) AND (?2 = 1 OR ended_at IS NULL)
                    ORDER BY slug, schedule DESC";
         all(self, sql, params![owner, ended], summary)
@@ -449,6 +453,7 @@ fn summary(row: &dyn Row) -> Result<ScheduleSummary, Error> {
         next_fire_at: row.get("next_fire")?,
         last_fired_at: row.get("last_fired")?,
         last_run_status: optional_word(row, "schedules.last_status", named)?,
+        last_delivery: optional_word(row, "schedules.last_delivery", named)?,
         ended_at: row.get("ended_at")?,
     })
 }

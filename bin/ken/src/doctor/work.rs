@@ -1,9 +1,9 @@
-//! Reports work that fails while nobody looks: schedules whose last run failed, messages, and telemetry that was lost.
+//! Reports work that fails while nobody looks: schedules whose last run failed or did not deliver its result, messages, and telemetry that was lost.
 
 use ken_types::Timestamp;
 use ken_types::ops::Nothing;
 use ken_types::ops::messenger::MessengerStatus;
-use ken_types::ops::schedules::{ListSchedules, RunState, SchedulesList};
+use ken_types::ops::schedules::{Delivery, ListSchedules, RunState, SchedulesList};
 use ken_types::ops::service::ServiceStats;
 use ken_types::places::Places;
 use serde_json::Value;
@@ -30,12 +30,16 @@ fn check_schedules(places: &Places, findings: &mut Findings) {
     let all = ListSchedules { owner: None, all: false };
     let Some(list) = call::<SchedulesList>(places, "scheduler", &all) else { return };
     for schedule in list.schedules {
-        let Some(status @ (RunState::Error | RunState::Timeout | RunState::Unknown)) = schedule.last_run_status else {
-            continue;
+        let ended = match (schedule.last_run_status, schedule.last_delivery) {
+            (Some(status @ (RunState::Error | RunState::Timeout | RunState::Unknown)), _) => {
+                format!("ended with {}", status.name())
+            }
+            (_, Some(Delivery::Failed)) => "could not deliver its result".to_owned(),
+            _ => continue,
         };
         let at = schedule.last_fired_at.map(|at| format!(", fired at {},", Timestamp::from_millis(at)));
         let paused = if schedule.enabled { "" } else { "; it is paused" };
-        let why = format!("its last run{} ended with {}{paused}", at.unwrap_or_default(), status.name());
+        let why = format!("its last run{} {ended}{paused}", at.unwrap_or_default());
         let slug = schedule.slug;
         let fix = format!("ken schedule runs {slug}; ken schedule run {slug} --wait tries it now");
         findings.warning("schedule-failing", slug, why, fix);

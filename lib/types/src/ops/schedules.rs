@@ -229,6 +229,8 @@ pub struct ScheduleSummary {
     pub next_fire_at: Option<i64>,
     pub last_fired_at: Option<i64>,
     pub last_run_status: Option<RunState>,
+    /// What became of the result of the last run; absent if none has ended that was neither skipped nor missed.
+    pub last_delivery: Option<Delivery>,
     pub ended_at: Option<i64>,
 }
 
@@ -279,14 +281,15 @@ pub enum Reason {
     Deleted,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Delivery {
-    None,
-    Pending,
-    Sent,
-    Failed,
-    Unknown,
+crate::named! {
+    /// What became of the result of a run that is sent somewhere.
+    pub enum Delivery {
+        None = "none",
+        Pending = "pending",
+        Sent = "sent",
+        Failed = "failed",
+        Unknown = "unknown",
+    }
 }
 
 /// A run of a schedule as the HTTP contract shows it.
@@ -307,7 +310,7 @@ pub struct ScheduleRun {
     pub submission_id: Option<SubmissionId>,
     pub dispatch_id: Option<SubmissionId>,
     pub result_text: Option<String>,
-    /// The error message, for people.
+    /// Why the run failed, or why its result could not be delivered, for people.
     pub error: Option<String>,
     pub reason: Option<Reason>,
     pub delivery: Delivery,

@@ -332,8 +332,8 @@ pub struct Why {
     /// them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub violations: Vec<String>,
-    /// The delivery state of the answer to a chat: `pending`, `sending`, `sent`, `failed` or `unknown`, followed by the
-    /// error, if any.
+    /// The delivery state of the answer to a chat, or of the result of a run of a schedule: `pending`, `sending`, `sent`, `failed` or
+    /// `unknown`, followed by the error, if any.
     pub delivery: Option<String>,
     /// Outputs of tools that were shown to the model only in part.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

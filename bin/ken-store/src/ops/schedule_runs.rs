@@ -1,0 +1,49 @@
+//! The records of scheduled runs: their state, and what became of the message with their result.
+
+use ken_types::Error;
+use ken_types::ops::outbox::MessageState;
+use ken_types::ops::schedules::{Delivery, RunState};
+
+use crate::engine::change::Change;
+use crate::tables::{MessageRow, Tables};
+
+/// The beginning of the key of the message with the result of a run.
+const KEY: &str = "schedule:";
+
+pub(super) fn message_key(run: &str) -> String {
+    format!("{KEY}{run}")
+}
+
+/// Reports the state of a run on the system stream.
+pub(super) fn publish(slug: &str, run: &str, slot_at: Option<i64>, status: RunState, change: &mut Change) {
+    #[derive(serde::Serialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Fields<'a> {
+        slug: &'a str,
+        run_id: &'a str,
+        slot_at: Option<i64>,
+        status: &'a str,
+    }
+    change.publish("schedule.run", Fields { slug, run_id: run, slot_at, status: status.name() });
+}
+
+/// Stores in the record of a run how the sending of its result has ended. The message itself is deleted earlier than the record.
+pub(super) fn settle_delivery(tables: &dyn Tables, message: &MessageRow, change: &mut Change) -> Result<(), Error> {
+    let run = message.message.key.strip_prefix(KEY).map(|run| tables.schedule_run(run));
+    let Some(mut run) = run.transpose()?.flatten() else { return Ok(()) };
+    run.delivery = match message.state {
+        MessageState::Pending | MessageState::Sending => Delivery::Pending,
+        MessageState::Sent => Delivery::Sent,
+        MessageState::Failed => Delivery::Failed,
+        MessageState::Unknown => Delivery::Unknown,
+    };
+    if run.delivery == Delivery::Failed {
+        let cause = message.error.as_deref().unwrap_or("no cause is known");
+        run.error = Some(match run.error {
+            None => format!("the result was not delivered: {cause}"),
+            Some(error) => format!("{}; this was not delivered: {cause}", error.trim_end_matches('.')),
+        });
+        publish(&run.slug, &run.id, run.slot_at, run.status, change);
+    }
+    tables.update_schedule_run(&run)
+}
