@@ -928,6 +928,50 @@ fn an_agent_creates_schedules() {
     system.get(&format!("{ROUTE}/mine")).refused(404, "not_found", "");
 }
 
+/// Whoever deletes a session has no other place where an order of the agent is seen.
+#[test]
+fn a_schedule_that_an_agent_made_ends_with_its_session_and_one_of_a_person_does_not() {
+    let make = |when: &str, arguments: Value| json!({"when": when, "after_tools": 0, "events": [{"tool": {"name": "schedule_create", "arguments": arguments}}]});
+    let new = |slug: &str, deliver: bool| json!({"slug": slug, "kind": "cron", "schedule": "@daily", "prompt": "Report.", "deliver": deliver});
+    let system = Builder::default()
+        .script(&[
+            json!({"when": "Report", "events": [{"text": "All is well."}]}),
+            make("tell me", new("told", true)),
+            make("be quiet", new("silent", false)),
+            json!({"after_tools": 1, "events": [{"text": "Done."}]}),
+        ])
+        .start();
+    let rm = |session: &str| {
+        let output = system.ken(&["sessions", "rm", "--yes", session]);
+        assert_eq!(String::from_utf8_lossy(&output.stdout), format!("deleted {session}\n"), "{output:?}");
+    };
+    let slugs = || {
+        let list = system.get(ROUTE).expect(200).at("/schedules");
+        list.as_array().unwrap().iter().map(|one| one["slug"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    for round in 0..2 {
+        let session = system.session();
+        system.say(&session, "tell me").expect(200);
+        system.say(&session, "be quiet").expect(200);
+        let person = format!("person-{round}");
+        ken(&system, &["add", &person, "--cron", "@daily", "--deliver-to", &session, "Report."]);
+        for slug in ["told", &person] {
+            assert_eq!(ken(&system, &["run", slug, "--wait"]), "All is well.\n");
+        }
+        let run = runs(&system, "told")[0]["sessionId"].as_str().unwrap().to_owned();
+        for _ in 0..2 {
+            rm(&session);
+            assert_eq!(slugs(), (0..=round).map(|round| format!("person-{round}")).collect::<Vec<_>>());
+        }
+        until("its runs are deleted too", || {
+            system.get(&format!("/agents/orchestrator/{run}?offset=-1")).status == 410
+        });
+        let failed = system.ken(&["schedule", "run", &person, "--wait"]);
+        let said = String::from_utf8_lossy(&failed.stderr);
+        assert!(!failed.status.success() && said.contains(&format!("the session {session} was deleted")), "{said}");
+    }
+}
+
 fn ken(system: &System, arguments: &[&str]) -> String {
     let output = system.ken(&[&["schedule"], arguments].concat());
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));

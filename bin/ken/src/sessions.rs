@@ -174,7 +174,9 @@ fn confirmed(found: &[Found]) -> Result<bool, Error> {
         print_note(&format!("{id}  {}", visible_line(title)));
     }
     let what = if found.len() == 1 { "this session" } else { "these sessions" };
-    typed::is_agreed(&format!("ken: delete {what} for good, with everything that was said in it? [y/N] "))
+    typed::is_agreed(&format!(
+        "ken: delete {what} for good, with everything that was said in it, and with the schedules that the agent made there? [y/N] "
+    ))
 }
 
 /// Removes what files outside the database hold of a deleted session.

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use crate::engine::change::{Change, Effect, Left};
-use crate::ops::{Write, indexes, knowledge, queue, sessions, turns};
+use crate::ops::{Write, indexes, knowledge, queue, schedules, sessions, turns};
 use crate::rules::{record, stream_names};
 use crate::tables::{LogRow, Merge, PurgeRow, Tables};
 
@@ -20,6 +20,8 @@ const SUBMISSIONS: usize = 4;
 const ENTRIES: usize = 200;
 const EVENTS: usize = 1_000;
 const KEYS: usize = 200;
+/// The maximum number of conversations of scheduled runs that one slice hands over.
+const RUNS: usize = 16;
 /// The number of pages that one slice reads, to overwrite what is unused in them.
 const SCRUBBED: usize = 256;
 /// How long a turn that was asked to stop has for it, and how often that is looked at, in milliseconds.
@@ -72,11 +74,12 @@ impl Write for SessionsPurge {
     }
 }
 
-/// Makes a session and its stream `gone`, and stops its turn.
+/// Makes a session and its stream `gone`, stops its turn, and deletes the schedules that end with it.
 pub(super) fn begin(tables: &dyn Tables, log: &LogRow, id: &SessionId, change: &mut Change) -> Result<(), Error> {
     let session = tables.session(id.as_str())?;
     let scope = session.map(|session| tables.scope(session.scope)).transpose()?.flatten();
     queue::stop_all(tables, log.key, change)?;
+    schedules::delete_of_session(tables, log.key, change)?;
     tables.begin_purge(log.key, change.now)?;
     change.publish("session.purged", json!({"sessionId": id, "connector": scope.map(|scope| scope.connector)}));
     change.push(Effect::Changed(log.name.clone()));
@@ -166,12 +169,30 @@ fn delete_rows(tables: &dyn Tables, purge: &PurgeRow, stop_by: Timestamp, change
     for entry in &entries {
         knowledge::delete(tables, *entry)?;
     }
-    let is_done =
-        submissions.is_empty() && entries.is_empty() && tables.purge_entries(purge.stream, ENTRIES)? < ENTRIES;
+    let is_done = submissions.is_empty()
+        && entries.is_empty()
+        && delete_schedules(tables, purge.stream, change)?
+        && tables.purge_entries(purge.stream, ENTRIES)? < ENTRIES;
     if is_done {
         tables.purge_instance(purge.stream, stream_names::instance(&purge.name))?;
         tables.end_purge(purge.stream)?;
         ask_for_pass(tables)?;
     }
     Ok(Left::More)
+}
+
+/// Hands the conversations of the runs of a session's schedules to the deletion, and then removes the schedules, whose prompts were written
+/// in the session. Returns whether none is left.
+fn delete_schedules(tables: &dyn Tables, stream: i64, change: &mut Change) -> Result<bool, Error> {
+    let Some(schedule) = tables.schedules_of_session(stream)?.into_iter().next() else { return Ok(true) };
+    let runs = tables.sessions_of_schedule(&schedule.id, RUNS)?;
+    for id in &runs {
+        if let Some(log) = tables.log(&stream_names::of_instance(id.as_str()))? {
+            begin(tables, &log, id, change)?;
+        }
+    }
+    if runs.is_empty() {
+        tables.drop_schedule(schedule.key)?;
+    }
+    Ok(false)
 }

@@ -5,13 +5,24 @@ use ken_types::ops::outbox::MessageState;
 use ken_types::ops::schedules::{Delivery, RunState};
 
 use crate::engine::change::Change;
-use crate::tables::{MessageRow, Tables};
+use crate::tables::{MessageRow, ScheduleRunRow, Tables};
 
-/// The beginning of the key of the message with the result of a run.
-const KEY: &str = "schedule:";
+/// What precedes the id of a run in the id of its event, and follows that in the key of the message with its result.
+const EVENT: &str = "schedule:";
+const RESULT: &str = ":result";
 
-pub(super) fn message_key(run: &str) -> String {
-    format!("{KEY}{run}")
+/// Returns the id of the event with which the present attempt of a run begins.
+pub(super) fn event_id(run: &ScheduleRunRow) -> String {
+    format!("{EVENT}{}:{}", run.id, run.attempt)
+}
+
+/// Returns the key of the message with the result. It begins with the id of the event, so that it is deleted with the conversation.
+pub(super) fn message_key(run: &ScheduleRunRow) -> String {
+    event_id(run) + RESULT
+}
+
+fn run_of(message_key: &str) -> Option<&str> {
+    Some(message_key.strip_prefix(EVENT)?.strip_suffix(RESULT)?.rsplit_once(':')?.0)
 }
 
 /// Reports the state of a run on the system stream.
@@ -29,7 +40,7 @@ pub(super) fn publish(slug: &str, run: &str, slot_at: Option<i64>, status: RunSt
 
 /// Stores in the record of a run how the sending of its result has ended. The message itself is deleted earlier than the record.
 pub(super) fn settle_delivery(tables: &dyn Tables, message: &MessageRow, change: &mut Change) -> Result<(), Error> {
-    let run = message.message.key.strip_prefix(KEY).map(|run| tables.schedule_run(run));
+    let run = run_of(&message.message.key).map(|run| tables.schedule_run(run));
     let Some(mut run) = run.transpose()?.flatten() else { return Ok(()) };
     run.delivery = match message.state {
         MessageState::Pending | MessageState::Sending => Delivery::Pending,

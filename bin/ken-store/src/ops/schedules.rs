@@ -138,6 +138,7 @@ fn insert(tables: &dyn Tables, args: &PutSchedule, change: &mut Change) -> Resul
         ended_at: None,
         deleted: false,
         outside: turns::outside_of(tables, args.turn.as_ref())?,
+        session: session_of(tables, args, None)?,
     };
     row.key = tables.insert_schedule(&row)?;
     publish("schedule.created", &row.slug, change);
@@ -160,6 +161,7 @@ fn update(
         (None, true) => old.outside.clone(),
         (turn, _) => turns::outside_of(tables, turn.as_ref())?,
     };
+    let session = session_of(tables, args, Some(&old))?;
     let row = ScheduleRow {
         generation: old.generation + 1,
         settings: args.settings.clone(),
@@ -173,11 +175,26 @@ fn update(
         progress: progress_of(args),
         updated_at: change.now,
         outside,
+        session,
         ..old
     };
     tables.update_schedule(&row)?;
     publish(kind, &row.slug, change);
     Ok(row)
+}
+
+/// Returns the session with which a schedule ends: that in which an agent has written its prompt, unless its results go elsewhere, where
+/// somebody sees them.
+fn session_of(tables: &dyn Tables, args: &PutSchedule, old: Option<&ScheduleRow>) -> Result<Option<i64>, Error> {
+    let written = args.turn.as_ref().map(|turn| tables.submission(turn.as_str())).transpose()?.flatten();
+    let kept = old.filter(|old| args.turn.is_none() && old.prompt == args.prompt).and_then(|old| old.session);
+    let Some(stream) = written.map(|found| found.stream).or(kept) else { return Ok(None) };
+    let is_here = match &args.settings.deliver_to {
+        None => true,
+        Some(DeliverTo::Session(to)) => tables.session(&to.session)?.is_some_and(|session| session.stream == stream),
+        Some(DeliverTo::Chat(_)) => false,
+    };
+    Ok(is_here.then_some(stream))
 }
 
 /// Returns the progress to store. A schedule that is paused has no next slot: with one that has passed, it would be due for ever.
@@ -265,12 +282,22 @@ fn pause(tables: &dyn Tables, row: &mut ScheduleRow, change: &mut Change) -> Res
 
 impl Write for SchedulesDelete {
     fn run(tables: &dyn Tables, args: &OfSchedule, change: &mut Change) -> Result<Nothing, Error> {
-        let row = find(tables, args)?;
-        skip_queued(tables, &row, change)?;
-        tables.mark_schedule_deleted(row.key, change.now)?;
-        publish("schedule.deleted", &row.slug, change);
+        delete(tables, &find(tables, args)?, change)?;
         Ok(Nothing {})
     }
+}
+
+fn delete(tables: &dyn Tables, row: &ScheduleRow, change: &mut Change) -> Result<(), Error> {
+    skip_queued(tables, row, change)?;
+    tables.mark_schedule_deleted(row.key, change.now)?;
+    publish("schedule.deleted", &row.slug, change);
+    Ok(())
+}
+
+/// Deletes the schedules that end with a session.
+pub(super) fn delete_of_session(tables: &dyn Tables, stream: i64, change: &mut Change) -> Result<(), Error> {
+    let found = tables.schedules_of_session(stream)?;
+    found.iter().filter(|row| !row.deleted).try_for_each(|row| delete(tables, row, change))
 }
 
 fn skip_queued(tables: &dyn Tables, row: &ScheduleRow, change: &mut Change) -> Result<(), Error> {
@@ -528,7 +555,7 @@ fn admit(
     run.started_at = None;
     let session = session(tables, schedule, &run, change)?;
     let id = digest::submission_id(&format!("{}:{}", run.id, run.attempt));
-    let event = format!("schedule:{}:{}", run.id, run.attempt);
+    let event = schedule_runs::event_id(&run);
     tables.insert_event(&NewEvent {
         context: Some(&context(schedule, &run)),
         ..NewEvent::internal(&event, Some(session.scope), "schedule.run", &schedule.prompt, change.now)
@@ -743,7 +770,7 @@ fn deliver(
                 chat_id: to.chat_id.clone(),
                 thread_id: to.thread_id.clone(),
                 text,
-                key: schedule_runs::message_key(&run.id),
+                key: schedule_runs::message_key(run),
                 ..PutMessage::default()
             };
             outbox::put(tables, &message, change).map(|_| Delivery::Pending)

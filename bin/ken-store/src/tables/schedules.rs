@@ -1,7 +1,7 @@
 //! Schedules and their runs.
 
 use ken_types::fence::Outside;
-use ken_types::id::SubmissionId;
+use ken_types::id::{SessionId, SubmissionId};
 use ken_types::ops::schedules::{
     Delivery, DueSchedule, Fire, NextSlot, Progress, Reason, RunState, ScheduleRun, ScheduleSummary, Settings, Trigger,
 };
@@ -41,6 +41,8 @@ pub struct ScheduleRow {
     pub deleted: bool,
     /// The origins of outside text that the turn of the agent had read that created the schedule.
     pub outside: Outside,
+    /// The stream of the session with which it ends: an agent made it there, and its results go nowhere else.
+    pub session: Option<i64>,
 }
 
 /// A schedule whose progress has been updated.
@@ -140,8 +142,8 @@ impl dyn Tables + '_ {
     pub fn insert_schedule(&self, schedule: &ScheduleRow) -> Result<i64, Error> {
         let sql =
             "INSERT INTO schedules (id, slug, owner, generation, settings, prompt, payload, enabled, anchor, mark,
-                     next_slot, next_fire, created_at, updated_at, outside)
-                   VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?13, ?14)";
+                     next_slot, next_fire, created_at, updated_at, outside, stream)
+                   VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?13, ?14, ?15)";
         let next = schedule.progress.next;
         let values = params![
             schedule.id,
@@ -158,6 +160,7 @@ impl dyn Tables + '_ {
             next.map(|next| next.fire),
             schedule.created_at,
             outside(&schedule.outside)?,
+            schedule.session,
         ];
         self.insert(sql, "schedule", values)
     }
@@ -167,7 +170,7 @@ impl dyn Tables + '_ {
         let sql =
             "UPDATE schedules SET slug = ?2, generation = ?3, settings = ?4, prompt = ?5, payload = ?6, enabled = ?7,
                      anchor = ?8, mark = ?9, next_slot = ?10, next_fire = ?11, last_fired = ?12, last_status = ?13,
-                     failures = ?14, updated_at = ?15, outside = ?16, ended_at = ?17
+                     failures = ?14, updated_at = ?15, outside = ?16, ended_at = ?17, stream = ?18
                    WHERE schedule = ?1";
         let next = schedule.progress.next;
         let values = params![
@@ -188,6 +191,7 @@ impl dyn Tables + '_ {
             schedule.updated_at,
             outside(&schedule.outside)?,
             schedule.ended_at,
+            schedule.session,
         ];
         self.execute(sql, values)
     }
@@ -235,11 +239,27 @@ impl dyn Tables + '_ {
         let sql = "SELECT schedule FROM schedules WHERE deleted_at < ?1 OR ended_at < ?2 LIMIT ?3";
         let before = params![deleted, ended, max];
         let keys: Vec<i64> = all(self, sql, before, |row| row.get(0))?;
-        for key in &keys {
-            self.execute("DELETE FROM schedule_runs WHERE schedule = ?1", params![key])?;
-            self.execute("DELETE FROM schedules WHERE schedule = ?1", params![key])?;
-        }
+        keys.iter().try_for_each(|key| self.drop_schedule(*key))?;
         Ok(keys.len())
+    }
+
+    /// Removes a schedule with its runs.
+    pub fn drop_schedule(&self, key: i64) -> Result<(), Error> {
+        self.execute("DELETE FROM schedule_runs WHERE schedule = ?1", params![key])?;
+        self.execute("DELETE FROM schedules WHERE schedule = ?1", params![key])
+    }
+
+    /// Returns the schedules that end with a session, also those that have ended or are marked as deleted.
+    pub fn schedules_of_session(&self, stream: i64) -> Result<Vec<ScheduleRow>, Error> {
+        all(self, "SELECT * FROM schedules WHERE stream = ?1", params![stream], schedule)
+    }
+
+    /// Returns the ids of at most `max` conversations of the runs of a schedule.
+    pub fn sessions_of_schedule(&self, id: &str, max: usize) -> Result<Vec<SessionId>, Error> {
+        // The semicolon follows the colon, so that this is a range of the index of ids.
+        let sql =
+            "SELECT id FROM sessions WHERE id > 'schedule:' || ?1 || ':' AND id < 'schedule:' || ?1 || ';' LIMIT ?2";
+        all(self, sql, params![id, max], |row| Ok(SessionId(row.get(0)?)))
     }
 
     /// Returns the schedules that are due, in the order in which they fire.
@@ -437,6 +457,7 @@ fn schedule(row: &dyn Row) -> Result<ScheduleRow, Error> {
         ended_at: row.get("ended_at")?,
         deleted: row.get::<Option<i64>>("deleted_at")?.is_some(),
         outside: stored(row, "outside")?.unwrap_or_default(),
+        session: row.get("stream")?,
     })
 }
 

@@ -193,7 +193,11 @@ impl dyn Tables + '_ {
         let of_runs =
             "scope IN (SELECT scope FROM scopes WHERE connector = 'schedule') AND substr(id, 1, 9) = 'schedule:'";
         let is_of_kind = match kind {
-            SessionKind::Talk => format!("NOT ({of_runs})"),
+            // A schedule that has not ended is in use, and with the session it would end.
+            SessionKind::Talk => format!(
+                "NOT ({of_runs}) AND stream NOT IN (
+                   SELECT stream FROM schedules WHERE stream IS NOT NULL AND deleted_at IS NULL AND ended_at IS NULL)"
+            ),
             SessionKind::Run => format!(
                 "{of_runs} AND id NOT IN (
                    SELECT 'schedule:' || s.id || ':' || r.id FROM schedule_runs AS r JOIN schedules AS s USING (schedule)

@@ -403,3 +403,107 @@ async fn a_run_that_has_called_a_tool_is_not_repeated() {
         kit.until_run_is("s", "r", expected).await;
     }
 }
+
+/// What an agent has ordered in a session ends with it, together with the conversations of its runs; what a person has ordered, and what
+/// is told elsewhere, goes on. Retention does not delete a session in which something is ordered.
+#[tokio::test]
+async fn the_schedules_that_an_agent_made_in_a_session_end_with_it() {
+    const SECRET: &str = "zyzzogeton";
+    let mut kit = Kit::new();
+    for (id, turn) in [("tui-x", "x"), ("tui-y", "y"), ("tui-z", "z")] {
+        kit.session(id, "a").await;
+        kit.talk(id, turn, "hello", "done").await;
+    }
+    let here = |id: &str| Some(DeliverTo::Session(ToSession { session: id.into() }));
+    let chat = ToChat { connector: "messenger".into(), chat_id: "7".into(), thread_id: None };
+    let put = |slug: &str, turn: Option<&str>, deliver_to| PutSchedule {
+        owner: turn.map(|_| scope("a")),
+        turn: turn.map(sub),
+        chat_is_configured: true,
+        prompt: format!("{SECRET} of {slug}."),
+        ..put_of(slug, Settings { deliver_to, ..settings() })
+    };
+    for new in [
+        put("told", Some("x"), here("tui-x")),
+        put("silent", Some("x"), None),
+        put("taken", Some("x"), here("tui-x")),
+        put("moved", Some("x"), here("tui-x")),
+        put("chat", Some("x"), Some(DeliverTo::Chat(chat))),
+        put("person", None, here("tui-x")),
+        put("other", Some("y"), here("tui-y")),
+        put("ended", Some("z"), None),
+    ] {
+        kit.write::<SchedulesPut>(new).await.unwrap();
+    }
+    // A person has given one another prompt, and has another one told elsewhere.
+    for changed in [
+        PutSchedule { prompt: "Mine.".into(), expect: Some(1), ..put("taken", None, here("tui-x")) },
+        PutSchedule { expect: Some(1), ..put("moved", None, here("tui-y")) },
+    ] {
+        kit.write::<SchedulesPut>(changed).await.unwrap();
+    }
+    let exists = async |kit: &Kit, slug: &str| {
+        kit.read::<SchedulesGet>(OfSchedule { slug: slug.into(), id: None, owner: None }).await.is_ok()
+    };
+    let is_gone = async |kit: &Kit, id: &str| kit.page(id, Offset::Start).await.is_err_and(|e| e.code == Code::Gone);
+    // More conversations than one slice takes.
+    let mut runs = Vec::new();
+    for number in 0..18 {
+        let run = format!("r{number}");
+        kit.start_run("told", &run).await.unwrap();
+        kit.until_run_is("told", &run, RunState::Admitted).await;
+        kit.end_turn(Outcome::Completed).await;
+        let ended = kit.until_run_is("told", &run, RunState::Ok).await;
+        assert_eq!(ended.delivery, Delivery::Sent);
+        runs.push(ended.session_id);
+    }
+    kit.start_run("told", "running").await.unwrap();
+    runs.push(kit.until_run_is("told", "running", RunState::Admitted).await.session_id);
+    let purge = |id: &str| OwnedSession { scope: None, id: ken_types::id::SessionId(id.into()) };
+    kit.write::<SessionsPurge>(purge("tui-x")).await.unwrap();
+    for (slug, stays) in [
+        ("told", false),
+        ("silent", false),
+        ("taken", true),
+        ("moved", true),
+        ("chat", true),
+        ("person", true),
+        ("other", true),
+    ] {
+        assert_eq!(exists(&kit, slug).await, stays, "{slug}");
+    }
+    for number in 0..2_000 {
+        if kit.count("purges") == 0 {
+            break;
+        }
+        kit.turn_clock(if number % 50 == 49 { 600_000 } else { 150 }).await;
+    }
+    for id in &runs {
+        assert!(is_gone(&kit, id).await, "{id}");
+    }
+    kit.restart();
+    assert!(!kit.holds(&format!("{SECRET} of told")) && !kit.holds(&format!("{SECRET} of silent")));
+    assert!(kit.holds(&format!("{SECRET} of moved")));
+    // The second session is another one, and a run that is to be told in a session that is gone fails.
+    kit.start_run("person", "late").await.unwrap();
+    kit.until_run_is("person", "late", RunState::Admitted).await;
+    kit.end_turn(Outcome::Completed).await;
+    let late = kit.until_run_is("person", "late", RunState::Error).await;
+    assert_eq!((late.delivery, late.error.unwrap().contains("tui-x was deleted")), (Delivery::Failed, true));
+    let ended = OfSchedule { slug: "ended".into(), id: None, owner: None };
+    kit.write::<SchedulesDelete>(ended).await.unwrap();
+    kit.set_retention(serde_json::from_str(r#"{"sessions": 7}"#).unwrap()).await.unwrap();
+    kit.turn_clock(8 * DAY_MS).await;
+    // As above: a slice may have been put off by ten minutes.
+    for number in 0..500 {
+        if is_gone(&kit, "tui-z").await {
+            break;
+        }
+        kit.turn_clock(if number % 50 == 49 { 600_000 } else { 150 }).await;
+    }
+    assert!(is_gone(&kit, "tui-z").await, "what was ordered there has ended");
+    assert!(!is_gone(&kit, "tui-y").await && exists(&kit, "other").await, "something is ordered there");
+    kit.write::<SessionsPurge>(purge("tui-y")).await.unwrap();
+    assert!(!exists(&kit, "other").await && exists(&kit, "chat").await);
+    assert!(kit.stats().get("background_failure").is_none());
+}

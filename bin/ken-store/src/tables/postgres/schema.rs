@@ -10,8 +10,12 @@ use crate::tables::sql::{Row, params};
 /// The oldest release of the server, as it gives its number.
 const OLDEST_SERVER: i64 = 150_000;
 
-const STEPS: &[&str] =
-    &[include_str!("baseline.sql"), include_str!("several_hosts.sql"), include_str!("../openai_keys.sql")];
+const STEPS: &[&str] = &[
+    include_str!("baseline.sql"),
+    include_str!("several_hosts.sql"),
+    include_str!("../openai_keys.sql"),
+    include_str!("schedules_of_sessions.sql"),
+];
 
 /// A number for the lock under which the schema is created: "KEN1".
 const LOCK: &str = "SELECT pg_advisory_xact_lock(1262833201)";

@@ -51,10 +51,17 @@ pub(crate) const STEPS: &[&str] = &[
     CHANGE_NUMBERS,
     NO_USAGE_TRIGGER,
     OPENAI_KEYS,
+    SCHEDULES_OF_SESSIONS,
 ];
 
 /// The version of a database after all migrations.
 pub(crate) const VERSION: usize = STEPS.len();
+
+/// stream: the session with which a schedule ends.
+const SCHEDULES_OF_SESSIONS: &str = "
+ALTER TABLE schedules ADD COLUMN stream INTEGER;
+CREATE INDEX schedules_by_stream ON schedules (stream) WHERE stream IS NOT NULL;
+";
 
 const OPENAI_KEYS: &str = include_str!("../openai_keys.sql");
 

@@ -418,7 +418,9 @@ mod tests {
             let connection = writer(&path).unwrap().connection;
             let earlier = CHANGE_NUMBERS_VERSION - 1;
             let sql = format!(
-                "INSERT INTO counters (name, value) VALUES ('changes', 50);
+                "DROP INDEX schedules_by_stream;
+                 ALTER TABLE schedules DROP COLUMN stream;
+                 INSERT INTO counters (name, value) VALUES ('changes', 50);
                  INSERT INTO system_events (number, at, body) VALUES (9, 0, '{{}}'), (10, 0, '{{}}');
                  PRAGMA user_version = {earlier};"
             );
