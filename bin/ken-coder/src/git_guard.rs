@@ -26,8 +26,6 @@ use crate::walk::place_of;
 
 /// The maximum size of a file that is put back, in bytes.
 const MAX_FILE_BYTES: u64 = 16 * 1024 * 1024;
-/// The maximum number of folders that are looked into.
-const MAX_FOLDERS: usize = 1_000_000;
 /// The files of a repository that name programs, or say where such files are.
 const FILES: [&str; 6] = ["config", "config.worktree", "commondir", "gitdir", "hooks", "objects/info/alternates"];
 const FOLDERS: [&str; 2] = ["hooks", "info"];
@@ -109,12 +107,13 @@ impl GitFolders {
         })
     }
 
-    /// Finds them. The names alone decide, because a command can leave a repository for the next one to complete.
+    /// Finds them. The names alone decide, because a command can leave a repository for the next one to complete. Every folder is looked into,
+    /// however many there are: a command could hide a repository behind as many as a limit allows. The end is certain, because no link is
+    /// followed.
     pub(crate) fn find(settings: &Settings, tree: &Tree, scope: &[RelPath]) -> GitFolders {
         let mut found = GitFolders::default();
         let (mut open, mut links) = (scope.to_vec(), Vec::new());
-        for _ in 0..MAX_FOLDERS {
-            let Some(folder) = open.pop() else { break };
+        while let Some(folder) = open.pop() {
             let path = settings.root.join(folder.as_str());
             let names = entries(&path, &mut found.hidden);
             let has = |name: &str| names.contains_key(name);
@@ -706,6 +705,21 @@ mod tests {
         assert_eq!(world.read("repos/linked/.git/config").as_deref(), Some(""));
         assert_eq!(world.read("repos/a/sub/.git").as_deref(), Some("gitdir: ../.git/modules/sub"));
         assert_eq!(world.read("repos/led/.git").as_deref(), Some("gitdir: ../led.git"));
+    }
+
+    /// `KEN_FOLDERS` is the number of folders that are looked into before the repository, since the last name is looked into first.
+    #[test]
+    fn a_repository_cannot_hide_behind_many_folders() {
+        let world = World::new();
+        let scope = [place("repos")];
+        let before = world.find(&scope, "");
+        let folders = std::env::var("KEN_FOLDERS").map_or(2_000, |number| number.parse().unwrap());
+        for number in 0..folders {
+            fs::create_dir_all(world.root.path().join(format!("repos/z/{}/{number}", number / 1_000))).unwrap();
+        }
+        world.repository("repos/a/.git", &["HEAD", "objects", "refs", "hooks/pre-commit"]);
+        let changed = before.put_back(&world.settings, &world.tree, &world.journal, (&scope, &[]), &BTreeMap::new());
+        assert_eq!(changed, [place("repos/a/.git")]);
     }
 
     /// A folder that no call can name gets a name if it holds a repository, so that the next search finds it.
