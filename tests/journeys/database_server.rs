@@ -307,6 +307,34 @@ fn a_database_is_checked_and_a_home_with_two_stores_does_not_start() {
     let refused = system.post("/api/knowledge", &nul).expect(400);
     assert!(refused.text("/error").contains("NUL"), "{refused:?}");
     assert_eq!(server.sql(&database, "SELECT count(*) FROM ken.knowledge WHERE title = 't'"), "0");
+    // What keeps rows apart can be dropped without a row being wrong. What is said to be missing makes it again.
+    server.sql(&database, "CREATE INDEX of_a_person ON ken.sessions (title)");
+    assert_eq!(check(&["--home", &home]).0, Some(0), "what a person has added is not missing");
+    for (dropped, named) in [
+        (&["DROP INDEX ken.schedule_slots"][..], &["CREATE UNIQUE INDEX schedule_slots ON schedule_runs"][..]),
+        (
+            &["ALTER TABLE ken.schedules DROP CONSTRAINT schedules_id_key"],
+            &["ADD CONSTRAINT schedules_id_key UNIQUE (id)"],
+        ),
+        (
+            &["ALTER TABLE ken.events ALTER COLUMN text DROP NOT NULL"],
+            &["ALTER TABLE events ALTER COLUMN text SET NOT NULL"],
+        ),
+        (
+            &["ALTER TABLE ken.schedules DROP CONSTRAINT schedules_owner_fkey", "DROP INDEX ken.knowledge_by_source"],
+            &["FOREIGN KEY (owner) REFERENCES scopes(scope)", "CREATE INDEX knowledge_by_source"],
+        ),
+    ] {
+        dropped.iter().for_each(|sql| drop(server.sql(&database, sql)));
+        let (code, said) = check(&["--home", &home]);
+        assert!(code != Some(0) && named.iter().all(|name| said.contains(name)), "{said}");
+        let (_, statements) = said.split_once("statements make: ").unwrap();
+        let (statements, _) = statements.split_once("; stop ken").unwrap();
+        server.sql(&database, &format!("SET search_path = ken; {statements}"));
+        let (code, said) = check(&["--home", &home]);
+        assert!(code == Some(0) && said.contains("rows of 44 tables were read"), "{said}");
+    }
+    assert_eq!(server.sql(&database, "SELECT count(*) FROM pg_class WHERE relpersistence = 't'"), "0");
     // A row that this release cannot read is found.
     server.sql(&database, "UPDATE ken.sessions SET origin = 'nowhere'");
     assert_eq!(check(&["--home", &home]).0, Some(0), "its form is right");

@@ -107,6 +107,7 @@ impl Postgres {
         database.session.get_mut().connect()?;
         schema::check_present(database.session.get_mut())?;
         database.read(work)?;
+        schema::check_objects(database.session.get_mut())?;
         Ok(name)
     }
 

@@ -3,7 +3,7 @@
 
 use ken_types::Error;
 
-use super::session::{NOW, ONE_AT_A_TIME, Session};
+use super::session::{NOW, ONE_AT_A_TIME, Session, WRITE};
 use crate::tables::HOST_LEASE_MS;
 use crate::tables::sql::{Row, params};
 
@@ -54,6 +54,46 @@ pub(super) fn check_current(session: &mut Session) -> Result<(), Error> {
         return Err(refuse(session, &what, "start this ken-store, which migrates it"));
     }
     Ok(())
+}
+
+/// The statements that would make the columns, constraints and indexes that temporary tables have and the tables of the schema `ken` have not.
+/// The names of the schemas are left out, so that they can be compared. In some releases of the server NOT NULL is a constraint with a name.
+/// An index that could not be built counts as missing.
+const OBJECTS: &str = "
+    WITH schemas AS (SELECT oid, CASE nspname WHEN 'ken' THEN 'ken.' ELSE 'pg_temp.' END AS prefix, nspname = 'ken' AS is_own
+                     FROM pg_namespace WHERE nspname = 'ken' OR oid = pg_my_temp_schema()),
+      tables AS (SELECT c.oid, quote_ident(c.relname) AS name, prefix, is_own
+                 FROM pg_class AS c JOIN schemas ON schemas.oid = relnamespace WHERE relkind = 'r'),
+      objects AS (
+        SELECT is_own, 0 AS rank, format('ALTER TABLE %s ADD COLUMN %I %s', name, attname, format_type(atttypid, atttypmod)) AS made_by
+          FROM pg_attribute JOIN tables ON tables.oid = attrelid WHERE attnum > 0 AND NOT attisdropped
+        UNION ALL
+        SELECT is_own, 1, format('ALTER TABLE %s ALTER COLUMN %I SET NOT NULL', name, attname)
+          FROM pg_attribute JOIN tables ON tables.oid = attrelid WHERE attnum > 0 AND NOT attisdropped AND attnotnull
+        UNION ALL
+        SELECT is_own, 2, format('ALTER TABLE %s ADD CONSTRAINT %I %s', name, conname, replace(pg_get_constraintdef(k.oid), prefix, ''))
+          FROM pg_constraint AS k JOIN tables ON tables.oid = conrelid WHERE contype <> 'n'
+        UNION ALL
+        SELECT is_own, 3, replace(pg_get_indexdef(indexrelid), prefix, '')
+          FROM pg_index AS i JOIN tables ON tables.oid = indrelid
+          WHERE indisvalid AND NOT EXISTS (SELECT 1 FROM pg_constraint WHERE conindid = indexrelid AND conrelid = indrelid))
+    SELECT made_by FROM objects GROUP BY made_by, rank HAVING NOT bool_or(is_own) ORDER BY rank, made_by";
+
+/// Checks that the schema has the columns, constraints and indexes that the migrations make. These make temporary tables for that, in a
+/// transaction that is rolled back.
+pub(super) fn check_objects(session: &mut Session) -> Result<(), Error> {
+    session.begin(WRITE);
+    session.defer("SET LOCAL search_path = pg_temp");
+    let missing =
+        STEPS.iter().try_for_each(|step| session.batch(step)).and_then(|()| session.query(OBJECTS, params![]));
+    let ended = session.rollback();
+    let missing = missing?.iter().map(|row| <dyn Row>::get(row, "made_by")).collect::<Result<Vec<String>, Error>>()?;
+    ended?;
+    if missing.is_empty() {
+        return Ok(());
+    }
+    let what = format!("the schema ken lacks what these statements make: {}", missing.join("; "));
+    Err(refuse(session, &what, "stop ken on all hosts, and run them in psql after SET search_path = ken"))
 }
 
 fn refuse(session: &Session, what: &str, hint: &str) -> Error {
