@@ -352,8 +352,8 @@ class Actions extends Component {
       <button type="button" onClick=${() => this.exported("md")}>Export as Markdown</button>
       <button type="button" onClick=${() => this.exported("json")}>Export as JSON</button>
       <button type="button" onClick=${() => this.remove(false)}>Archive</button>
-      ${confirming ? html`<p>All of it is deleted for good, also from memory and search.
-          Cases of ken eval, the journal of ken undo and the history of ken tui are left; ken doctor names the command that removes them.
+      ${confirming ? html`<p>All of it is deleted for good, also from memory and search, with the schedules that the agent made here.
+          Cases of ken eval are left; ken doctor names the command that removes them.
           <button type="button" class="danger" onClick=${() => this.remove(true)}>Delete for good</button>
           <button type="button" onClick=${() => this.setState({ confirming: false })}>Keep it</button></p>`
         : html`<button type="button" class="danger" onClick=${() => this.setState({ confirming: true })}>Delete …</button>`}

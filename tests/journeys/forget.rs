@@ -363,8 +363,52 @@ fn background_work_that_fails_is_reported_and_stops_no_deletion() {
     assert!(found["why"].as_str().unwrap().contains("merging the indexes"), "{found}");
 }
 
-/// Deleting that is not done by `ken sessions rm` leaves what other files hold. The doctor says so, and how it is removed; also of a run of a
-/// schedule.
+/// The console deletes over HTTP, and `[retention]` in the database. The journal of undo follows at once, or when the part that makes it
+/// starts; the history at the next start of the terminal client.
+#[test]
+fn the_journal_and_the_history_follow_whoever_deletes_a_session() {
+    let (_provider, system) = started();
+    let note = system.home().join("state/workspace/repos/site/NOTE");
+    fs::create_dir_all(note.parent().unwrap()).unwrap();
+    let client = || {
+        let terminal = Terminal::start(Command::new(binary("ken-tui")).env("KEN_HOME", system.home()), 110, 40);
+        terminal.wait_for_text("session tui-");
+        terminal
+    };
+    for is_away in [false, true] {
+        fs::write(&note, format!("about {ASKED}\n")).unwrap();
+        let mut terminal = client();
+        terminal.type_line(&format!("Replace the note about {ASKED}"));
+        until("the worker asks", || runs(&system, "ken approvals").contains("NOTE"));
+        let pending = system.get("/api/approvals/pending").expect(200).json();
+        runs(&system, &format!("ken approve {}", pending[0]["request"]["id"].as_str().unwrap()));
+        until("the note is replaced", || fs::read_to_string(&note).unwrap().starts_with("Nothing"));
+        let id = session(&system);
+        until("the turn is over", || {
+            let exported = runs(&system, &format!("ken sessions export {id} --format json"));
+            serde_json::from_str::<Value>(&exported).unwrap()["exchanges"][0]["status"] == "completed"
+        });
+        drop(terminal);
+        let before = holding(&system).join(" ");
+        assert!(before.contains("history.jsonl") && before.contains("coder/objects"), "{before}");
+        if is_away {
+            runs(&system, "ken stop tools");
+        }
+        system.delete(&format!("/api/chat/sessions/{id}?purge=true")).expect(200);
+        if is_away {
+            runs(&system, "ken start tools");
+        }
+        until("the journal has nothing of it", || !holding(&system).iter().any(|file| file.contains("coder/")));
+        let terminal = client();
+        // The greeting of the new session is in the database.
+        until("the history has nothing of it", || !holding(&system).iter().any(|file| file.contains("tui/")));
+        drop(terminal);
+        assert_eq!(doctor(&system, "files-of-deleted"), None);
+    }
+}
+
+/// What is deleted in another way than with `ken sessions rm` stays in the cases that a person has made. The doctor says so, and how it is
+/// removed; also of a run of a schedule.
 #[test]
 fn the_doctor_names_what_files_hold_of_deleted_sessions() {
     let (_provider, system) = started();

@@ -491,6 +491,7 @@ pub(crate) struct Runs {
 #[derive(Debug, Serialize)]
 struct RunOf {
     run: String,
+    session: Option<String>,
     at: String,
     changes: usize,
     files: usize,
@@ -510,6 +511,7 @@ impl Report for Journal {
             for (run, _) in journal.runs()? {
                 let records = journal.records(&run)?;
                 runs.push(RunOf {
+                    session: records.last().and_then(|record| record.session.clone()),
                     at: records.last().map(|record| record.at.clone()).unwrap_or_default(),
                     changes: records.len(),
                     files: RunChanges::of(records).files.len(),

@@ -9,6 +9,7 @@ mod catalog;
 mod changed;
 mod commands;
 mod entry;
+mod forget;
 mod gate;
 mod mcp;
 mod output;
@@ -156,9 +157,11 @@ async fn start(start: &mut Start<NoOptions>) -> Result<(Table<Tools>, Arc<Tools>
     });
     tools.refresh();
     let (looking, mut stop) = (tools.clone(), start.stop.clone());
+    let (places, store) = (start.places.clone(), Pool::new(start.places.socket("store")));
     start.tasks.spawn(async move {
         tokio::select! {
             () = looking.keep_refreshing() => {}
+            () = forget::follow(&places, &store) => {}
             () = stop.stopped() => {}
         }
     });

@@ -178,6 +178,8 @@ pub(crate) enum Effect {
     Forget {
         session: String,
     },
+    /// Removes the texts of all sessions from the history that were deleted for good, by whomever.
+    ForgetDeleted,
     Suspend,
     /// Paints every cell again.
     Repaint,

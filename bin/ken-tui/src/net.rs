@@ -10,7 +10,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use ken_client::chat::{Session, local};
-use ken_client::{Gateway, Method};
+use ken_client::{Gateway, History, Method};
 use ken_types::ops::model::Down;
 use ken_types::uri::encode_segment;
 use ken_types::{Code, Error};
@@ -100,6 +100,19 @@ impl Net {
                 Ok(session)
             });
             net.port.send(Message::Opened(opened));
+        });
+    }
+
+    /// Removes from the history what was typed in sessions that were deleted for good.
+    pub(crate) fn forget_deleted(&self, history: History) {
+        self.spawn(move |net, gateway| {
+            let is_deleted = |session: &str| {
+                let stream = format!("/agents/orchestrator/{}", encode_segment(session));
+                gateway.send(&Method::HEAD, &stream, &[], &[]).is_ok_and(|answer| answer.status == 410)
+            };
+            if history.forget_deleted(is_deleted) {
+                net.port.send(Message::History(history.prompts()));
+            }
         });
     }
 

@@ -221,6 +221,9 @@ impl App {
             Effect::Forget { session } => {
                 _ = self.files.as_ref().map(|files| files.history.forget(&session));
             }
+            Effect::ForgetDeleted => {
+                self.files.iter().for_each(|files| self.net.forget_deleted(files.history.clone()));
+            }
             Effect::Log(category) => self.log(category),
             Effect::Suspend => return self.suspend(),
             Effect::Repaint => self.screen.forget(),

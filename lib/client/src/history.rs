@@ -1,6 +1,7 @@
 //! The prompts that a person has typed in the terminal client, in a file. Each line is the JSON of a prompt with its session, or
 //! only of its text if an older client wrote it. Deleting a session for good removes its lines.
 
+use std::collections::BTreeSet;
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, BufRead, BufReader, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
@@ -83,6 +84,12 @@ impl History {
         if lines.len() < count { self.write(&lines) } else { Ok(()) }
     }
 
+    /// Removes the prompts of the sessions that are deleted. Each session is asked about once. Returns whether there was one.
+    pub fn forget_deleted(&self, is_deleted: impl Fn(&str) -> bool) -> bool {
+        let sessions: BTreeSet<String> = self.sessions().into_iter().collect();
+        sessions.iter().filter(|session| is_deleted(session) && self.forget(session).is_ok()).count() > 0
+    }
+
     /// Returns the sessions of the prompts, one for each; none if the file cannot be read.
     pub fn sessions(&self) -> Vec<String> {
         let session = |line| match line {
@@ -131,7 +138,8 @@ mod tests {
         file.write_all(b"\"an old line\"\nnot JSON\n").unwrap();
         assert_eq!(history.prompts(), ["a\nb", "c", "an old line"]);
         assert_eq!(history.sessions(), ["tui-1", "tui-2"]);
-        history.forget("tui-1").unwrap();
+        assert!(!history.forget_deleted(|session| session == "tui-3"));
+        assert!(history.forget_deleted(|session| session == "tui-1"));
         assert_eq!(history.prompts(), ["c", "an old line"]);
         for number in 0..=MAX_LINES {
             history.add(&number.to_string(), "tui-3").unwrap();

@@ -317,7 +317,9 @@ impl Model {
         self.usage = Usage { capacity, model: std::mem::take(&mut self.usage.model), ..Usage::default() };
         let (id, created) = (session.id.clone(), session.created);
         self.session = Some(session);
-        if !is_first {
+        if is_first {
+            self.effects.push(Effect::ForgetDeleted);
+        } else {
             self.transcript = self.transcript.fresh();
         }
         if let Some(error) = self.deletion.take() {
