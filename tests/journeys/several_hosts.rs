@@ -502,8 +502,14 @@ fn hosts_are_listed_and_forgotten_and_a_copy_of_a_home_is_named() {
     let refused = first.ken(&["hosts", "rm", &other]);
     assert!(String::from_utf8(refused.stderr).unwrap().contains("it is active"));
     assert!(!first.ken(&["hosts", "rm", "nobody"]).status.success());
+    // A host that ends says so, and need not be silent first.
+    for _ in 0..2 {
+        assert_eq!(second.down(), Some(0));
+        assert!(hosts(&first).iter().any(|host| host.id == other && host.state == "away"), "{:?}", hosts(&first));
+        second.up();
+        until("it is back", || hosts(&first).iter().all(|host| host.state == "active"));
+    }
     assert_eq!(second.down(), Some(0));
-    until("it is away", || hosts(&first).iter().any(|host| host.state == "away"));
     assert_eq!(runs(&first, &["hosts", "rm", &other[..8]]).trim(), other);
     assert_eq!(hosts(&first).len(), 1);
     copy_home(&first, &second);

@@ -321,6 +321,7 @@ fn run(queue: &Queue<WriterRequest>, batches: &Mutex<BatchWriter>) {
     loop {
         let timeout = lock(batches).max_wait();
         let Some(orders) = queue.pop_many(BATCH, Some(timeout)) else {
+            lock(batches).database.pause();
             return;
         };
         let mut batches = lock(batches);

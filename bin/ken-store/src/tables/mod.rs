@@ -127,6 +127,8 @@ pub trait Writer: Send {
     }
     /// Shows the other hosts that this one does not work any more.
     fn leave(&mut self) {}
+    /// Shows that this host stops. What its agents hold stays theirs for the time of a lease, because the store may only start anew.
+    fn pause(&mut self) {}
     /// Tells other hosts what the last transaction has changed.
     fn announce(&mut self, _marks: Vec<u64>) {}
     /// Writes without changing any data, in a transaction of its own, to find out whether writing works.

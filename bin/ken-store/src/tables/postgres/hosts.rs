@@ -201,6 +201,17 @@ impl Host {
         session.execute(sql, params![&*self.id, epoch]).map(drop)
     }
 
+    /// Dates the row of this host back by a lease, so that it is seen to be away. The others, who go by what they have seen themselves, wait
+    /// for as long as if it were silent. Like [`Host::tend`], this waits for nobody.
+    pub(super) fn pause(&mut self, session: &mut Session) -> Result<(), Error> {
+        let sql = format!(
+            "WITH limits AS MATERIALIZED
+                 (SELECT set_config('synchronous_commit', 'local', true), set_config('lock_timeout', '1s', true))
+             UPDATE ken.hosts SET renewed_at = {NOW} - {HOST_LEASE_MS} FROM limits WHERE host = $1 AND epoch = $2 AND active = 1"
+        );
+        session.execute(&sql, params![&*self.id, self.epoch]).map(drop)
+    }
+
     /// Notes that this host works no more.
     pub(super) fn lose_place(&mut self, session: &Session) -> Error {
         self.epoch = None;

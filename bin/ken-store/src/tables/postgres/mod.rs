@@ -322,6 +322,14 @@ impl Writer for PostgresWriter {
         }
     }
 
+    fn pause(&mut self) {
+        let session = self.database.session.get_mut();
+        // A server that is away is not waited for.
+        if session.is_connected() && self.host.is_active() {
+            _ = self.host.pause(session);
+        }
+    }
+
     fn announce(&mut self, marks: Vec<u64>) {
         let announcement = Announcement { batch: self.host.batch, marks };
         if let Some(announcer) = &self.announcer {
