@@ -21,8 +21,10 @@ pub(super) fn message_key(run: &ScheduleRunRow) -> String {
     event_id(run) + RESULT
 }
 
+/// Before the version with [`RESULT`], the key ended with the id of the run.
 fn run_of(message_key: &str) -> Option<&str> {
-    Some(message_key.strip_prefix(EVENT)?.strip_suffix(RESULT)?.rsplit_once(':')?.0)
+    let run = message_key.strip_prefix(EVENT)?;
+    Some(run.strip_suffix(RESULT).and_then(|event| event.rsplit_once(':')).map_or(run, |(run, _)| run))
 }
 
 /// Reports the state of a run on the system stream.

@@ -57,10 +57,13 @@ pub(crate) const STEPS: &[&str] = &[
 /// The version of a database after all migrations.
 pub(crate) const VERSION: usize = STEPS.len();
 
-/// stream: the session with which a schedule ends.
+/// stream: the session with which a schedule ends. What became of a result was looked up at each read before.
 const SCHEDULES_OF_SESSIONS: &str = "
 ALTER TABLE schedules ADD COLUMN stream INTEGER;
 CREATE INDEX schedules_by_stream ON schedules (stream) WHERE stream IS NOT NULL;
+UPDATE schedule_runs SET delivery = coalesce(
+  (SELECT CASE WHEN state IN ('sent', 'failed', 'unknown') THEN state ELSE 'pending' END FROM outbox WHERE key = 'schedule:' || schedule_runs.id),
+  'unknown') WHERE delivery = 'pending';
 ";
 
 const OPENAI_KEYS: &str = include_str!("../openai_keys.sql");
@@ -969,6 +972,33 @@ mod tests {
             (Some(201), Some("kept".to_owned())),
         ];
         assert_eq!(keys, expected);
+    }
+
+    #[test]
+    fn what_became_of_a_result_is_taken_from_its_message() {
+        let database = before(SCHEDULES_OF_SESSIONS);
+        database.pragma_update(None, "foreign_keys", false).unwrap();
+        let run = |id: &str, delivery: &str| {
+            format!(
+                "INSERT INTO schedule_runs (id, schedule, generation, status, active, attempt, not_before, timeout_ms, delivery)
+                   VALUES ('{id}', 1, 1, 'ok', 0, 1, 0, 0, '{delivery}');"
+            )
+        };
+        let states = ["sent", "failed", "unknown", "pending", "sending"];
+        let message = |state: &str| {
+            format!(
+                "INSERT INTO outbox (key, connector, chat, body, state, due_at, created_at)
+                   VALUES ('schedule:{state}', 'messenger', '7', '{{}}', '{state}', 0, 0);"
+            )
+        };
+        let of_states: String = states.iter().map(|state| run(state, "pending") + &message(state)).collect();
+        let others = run("old", "pending") + &run("none", "none") + &run("here", "sent");
+        database.execute_batch(&(of_states + &others)).unwrap();
+        database.execute_batch(&format!("BEGIN IMMEDIATE; {SCHEDULES_OF_SESSIONS} COMMIT")).unwrap();
+        let mut runs = database.prepare("SELECT delivery FROM schedule_runs ORDER BY run").unwrap();
+        let runs = runs.query_map([], |row| row.get::<_, String>(0)).unwrap();
+        let expected = ["sent", "failed", "unknown", "pending", "pending", "unknown", "none", "sent"];
+        assert_eq!(runs.map(Result::unwrap).collect::<Vec<_>>(), expected);
     }
 
     #[test]
