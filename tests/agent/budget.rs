@@ -122,6 +122,39 @@ fn the_cost_of_a_session_is_limited_and_a_model_without_a_price_takes_over() {
 }
 
 #[test]
+fn a_budget_that_is_used_up_is_reported_although_a_cheaper_model_answers() {
+    let replies = [used(1_000, 700), used(1, 1), used(1_000, 10)];
+    let provider = Provider::start(replies.map(Reply::Stream).to_vec());
+    let system = Builder::default()
+        .config("[model.budget]\ncost_per_session = 0.015\n")
+        .env("KEN_MODEL", "openai/m,openai/free")
+        .env("OPENAI_BASE_URL", &format!("{}/v1", provider.url()))
+        .secrets("OPENAI_API_KEY=sk-canary\n")
+        .file(
+            "models.toml",
+            "[[model]]\nname = \"openai/free\"\nwindow = 32000\noutput = 1000\n\n\
+             [[model]]\nname = \"openai/*\"\nwindow = 32000\noutput = 1000\nprice = { input = 1.0, output = 20.0 }\n",
+        )
+        .start();
+    let reported = || {
+        let status = String::from_utf8_lossy(&system.ken(&["status"]).stderr).into_owned();
+        let doctor = output_text(&system.ken(&["doctor"]));
+        let is_told = |text: &str, by: &str| text.contains(&format!("{by}: the budget of $0.0150"));
+        (is_told(&status, "ken: model"), is_told(&doctor, "over-budget: [model.budget]"))
+    };
+    let first = system.session();
+    let asked = |number: usize| provider.received()[number].body["model"].clone();
+    system.say(&first, "One").expect(200);
+    assert_eq!((asked(0), reported()), (json!("m"), (false, false)));
+    system.say(&first, "Two").expect(200);
+    assert_eq!((asked(1), reported()), (json!("free"), (true, true)));
+    // Another session has a budget of its own, so the model is called again.
+    system.say(&system.session(), "Three").expect(200);
+    assert_eq!(asked(2), json!("m"));
+    until("the budget covers its calls", || reported() == (false, false));
+}
+
+#[test]
 fn parallel_calls_never_reserve_the_same_tokens() {
     let replies = (0..8).map(|_| Reply::Stream(used(50, 950)));
     let provider = Provider::start(replies.collect());

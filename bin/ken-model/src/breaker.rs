@@ -60,8 +60,9 @@ impl From<Failed> for Error {
 pub(crate) struct Breakers {
     /// What is known of the providers, by `PROVIDER`, and of their models, by `PROVIDER/MODEL`.
     entries: Mutex<BTreeMap<String, Entry>>,
-    /// Why the budget does not cover the last call for which it was asked. With the day, because a new day has its own budget.
-    over_budget: Mutex<Option<(String, String)>>,
+    /// Why the budget does not cover the last call of a model, by `PROVIDER/MODEL`: another model may be cheaper, and its calls say nothing
+    /// about this one. With the day, because a new day has its own budget.
+    over_budget: Mutex<BTreeMap<String, (String, String)>>,
 }
 
 #[derive(Debug, Default)]
@@ -167,14 +168,22 @@ impl Breakers {
         }
     }
 
-    /// Returns why the budget covers no call at the moment.
+    /// Returns why the budget covers no call of a model at the moment, of any of them.
     pub(crate) fn over_budget(&self) -> Option<String> {
-        let refused = self.over_budget.lock().unwrap_or_else(PoisonError::into_inner);
-        refused.as_ref().filter(|(day, _)| *day == Timestamp::now().day()).map(|(_, why)| why.clone())
+        let (refused, today) =
+            (self.over_budget.lock().unwrap_or_else(PoisonError::into_inner), Timestamp::now().day());
+        refused.values().find(|(day, _)| *day == today).map(|(_, why)| why.clone())
     }
 
-    pub(crate) fn set_over_budget(&self, why: Option<String>) {
-        *self.over_budget.lock().unwrap_or_else(PoisonError::into_inner) = why.map(|why| (Timestamp::now().day(), why));
+    pub(crate) fn set_over_budget(&self, model: &str, why: Option<String>) {
+        let mut refused = self.over_budget.lock().unwrap_or_else(PoisonError::into_inner);
+        let today = Timestamp::now().day();
+        refused.retain(|name, (day, _)| name != model && *day == today);
+        if let Some(why) = why
+            && refused.len() < MAX_NAMES
+        {
+            refused.insert(model.to_owned(), (today, why));
+        }
     }
 
     /// Returns the names and causes of those that are down.
@@ -301,6 +310,17 @@ mod tests {
         breakers.fail("p", MODEL, failed(Fault::Provider), now);
         breakers.fail("p", MODEL, failed(Fault::Unknown), now);
         assert!(is_open(&breakers, now), "a call that was given up shows nothing");
+    }
+
+    #[test]
+    fn a_call_that_the_budget_covers_says_nothing_about_other_models() {
+        let breakers = Breakers::default();
+        breakers.set_over_budget("p/a", Some("a".into()));
+        breakers.set_over_budget("p/b", Some("b".into()));
+        for (covered, left) in [("p/free", Some("a")), ("p/a", Some("b")), ("p/b", None)] {
+            breakers.set_over_budget(covered, None);
+            assert_eq!(breakers.over_budget().as_deref(), left, "{covered}");
+        }
     }
 
     #[test]

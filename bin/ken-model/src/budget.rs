@@ -16,7 +16,7 @@ use ken_wire::Pool;
 use crate::breaker::Breakers;
 use crate::embedder::Embedder;
 use crate::generate::generate;
-use crate::provider::{DeltaSink, Pending, Provider, Rates};
+use crate::provider::{DeltaSink, Pending, Provider, Rates, full_name};
 use crate::usage::{delta_bytes, request_tokens};
 
 const CALL_TIMEOUT: Duration = Duration::from_secs(10);
@@ -64,6 +64,7 @@ impl Budget {
             return generate(provider, &request, sink).await;
         }
         let needs = Needs {
+            model: full_name(provider),
             session: request.session.clone(),
             input: max_input_tokens(&request),
             output: provider.window().reserve,
@@ -88,8 +89,14 @@ impl Budget {
             return embedder.embed(texts).await;
         }
         let tokens = texts.iter().map(|text| estimated_tokens(text)).sum();
-        let needs =
-            Needs { session: None, input: upper_estimate(tokens), output: 0, least_output: 0, rates: embedder.rates() };
+        let needs = Needs {
+            model: embedder.name(),
+            session: None,
+            input: upper_estimate(tokens),
+            output: 0,
+            least_output: 0,
+            rates: embedder.rates(),
+        };
         let (open, _) = self.reserve(needs).await?;
         let embedded = embedder.embed(texts).await;
         open.settle(&embedded, |Embedded { usage, .. }| (usage.total_tokens, usage.cost.total)).await;
@@ -110,10 +117,8 @@ impl Budget {
             caps: self.caps,
         };
         let reserved = self.store.call::<BudgetReserve>(&ask, CALL_TIMEOUT).await;
-        self.breakers.set_over_budget(match &reserved {
-            Err(error) if error.code == Code::Forbidden => Some(error.message.clone()),
-            _ => None,
-        });
+        let refused = reserved.as_ref().err().filter(|error| error.code == Code::Forbidden);
+        self.breakers.set_over_budget(&needs.model, refused.map(|error| error.message.clone()));
         let reserved = reserved.map_err(|error| {
             let is_cap = error.at.is_some() && error.code == Code::Forbidden;
             let at = is_cap.then(|| "/budget".to_owned());
@@ -133,6 +138,8 @@ impl Budget {
 
 /// The requirements of a call, in tokens.
 struct Needs {
+    /// The model, as `provider/model`.
+    model: String,
     session: Option<String>,
     input: u64,
     /// The maximum length of the answer, and the minimum length for which the call is worth making, in tokens.

@@ -41,12 +41,12 @@ impl Rules {
             return NO_MODEL.to_owned();
         }
         let down = self.breakers.down();
-        let causes: Vec<String> = down.into_iter().map(|(name, cause)| format!("{name}: {cause}")).collect();
-        match self.breakers.over_budget() {
-            Some(why) => format!("{OVER_BUDGET} ({why}; `ken usage` shows it)"),
-            None if causes.is_empty() => MODEL_DOWN.to_owned(),
-            None => format!("{MODEL_DOWN} ({})", causes.join("; ")),
-        }
+        let mut causes: Vec<String> = down.into_iter().map(|(name, cause)| format!("{name}: {cause}")).collect();
+        let over_budget = self.breakers.over_budget().map(|why| format!("{why}; `ken usage` shows it"));
+        // The budget may refuse one model while another one is down.
+        let beginning = if causes.is_empty() && over_budget.is_some() { OVER_BUDGET } else { MODEL_DOWN };
+        causes.extend(over_budget);
+        if causes.is_empty() { beginning.to_owned() } else { format!("{beginning} ({})", causes.join("; ")) }
     }
 
     /// Returns the whole answer, including the part that was already sent.

@@ -351,7 +351,7 @@ pub struct Health {
     /// The models of the list that are called. If it is empty or has `rules` alone, no language model answers just now.
     #[serde(default)]
     pub called: Vec<String>,
-    /// Why the budget covers no call, if it refused the last one today.
+    /// Why the budget covers no call of a model, if it refused the last one of that model today.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub over_budget: Option<String>,
 }
