@@ -4,6 +4,8 @@
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use ken_tests::provider::{Piece, Provider, ReceivedRequest, Reply, openai, refusal};
@@ -207,9 +209,13 @@ fn wait_for_vectors(system: &System) {
 }
 
 fn found(system: &System, query: &str, vector_of: Option<&str>) -> Vec<String> {
+    search(system, query, vector_of.map(vector))
+}
+
+fn search(system: &System, query: &str, values: Option<Vec<f32>>) -> Vec<String> {
     let mut search = vec![format!("query={}", json!(query)), "limit=3".to_owned()];
-    if let Some(text) = vector_of {
-        let vector = json!({"model": "openai/text-embedding-3-small", "values": vector(text)});
+    if let Some(values) = values {
+        let vector = json!({"model": "openai/text-embedding-3-small", "values": values});
         search.push(format!("vector={vector}"));
     }
     let search: Vec<&str> = search.iter().map(String::as_str).collect();
@@ -356,6 +362,144 @@ fn a_provider_that_refuses_everything_is_reported_and_every_entry_is_retried() {
     });
     let work = system.call("store", "documents.work", &["model=\"openai/text-embedding-3-small\""]);
     assert_eq!(work["unembedded"].as_array().map(Vec::len), Some(1), "{work}");
+}
+
+/// A vector with this number of dimensions.
+fn resized(text: &str, dimensions: usize) -> Vec<f32> {
+    let mut vector = vector(text);
+    vector.resize(dimensions, 0.01);
+    vector
+}
+
+/// Instead of a number of dimensions: the server fails.
+const FAILS: usize = usize::MAX;
+
+/// A provider of vectors with this number of dimensions, which a test changes. With 0, and for a text with the word `blank`, they are zero.
+fn changing(dimensions: &Arc<AtomicUsize>) -> Provider {
+    let dimensions = dimensions.clone();
+    Provider::answering(move |request| {
+        let dimensions = dimensions.load(Ordering::Relaxed);
+        if request.path != "/v1/embeddings" {
+            return reply(request);
+        } else if dimensions == FAILS {
+            return Reply::Status(500, Vec::new(), "{\"error\": {\"message\": \"out of memory\"}}".into());
+        }
+        let vector = |text: &str| match dimensions {
+            0 => vec![0.0; 6],
+            dimensions if text.contains("blank") => vec![0.0; dimensions],
+            dimensions => resized(text, dimensions),
+        };
+        let texts = request.body["input"].as_array().unwrap();
+        let data = texts.iter().enumerate();
+        let data = data.map(|(index, text)| json!({"index": index, "embedding": vector(text.as_str().unwrap())}));
+        let body = json!({"data": data.collect::<Vec<_>>(), "usage": {"prompt_tokens": texts.len()}});
+        Reply::Status(200, vec![("content-type", "application/json".into())], body.to_string())
+    })
+}
+
+/// Adds entries before the indexer sees the first one, so that one request contains them all.
+fn add_at_once(system: &System, entries: &[(&str, &str)]) {
+    assert!(system.ken(&["stop", "agent"]).status.success());
+    for (title, content) in entries {
+        system.post("/api/knowledge", &json!({"title": title, "content": content})).expect(201);
+    }
+    assert!(system.ken(&["start", "agent"]).status.success());
+}
+
+fn embedded(provider: &Provider) -> Vec<Value> {
+    let received = provider.received().into_iter();
+    received.filter(|request| request.path == "/v1/embeddings").map(|request| request.body["input"].clone()).collect()
+}
+
+fn status(system: &System) -> String {
+    String::from_utf8_lossy(&system.ken(&["status"]).stderr).into_owned()
+}
+
+const GARAGE: (&str, &str) = ("Garage", "The truck stands behind the house.");
+const CLINIC: (&str, &str) = ("Clinic", "The surgeon is in room 12.");
+
+/// Whether both entries are found by vectors with this number of dimensions.
+fn are_found(system: &System, dimensions: usize) -> bool {
+    [("Where is my automobile?", "Garage"), ("Who is the physician?", "Clinic")].iter().all(|(question, title)| {
+        let found = search(system, question, Some(resized(question, dimensions)));
+        found.first().is_some_and(|found| found == title)
+    })
+}
+
+#[test]
+fn vectors_are_computed_anew_when_they_have_another_number_of_dimensions() {
+    let dimensions = Arc::new(AtomicUsize::new(6));
+    let provider = changing(&dimensions);
+    let system = with_vectors(&provider);
+    add_at_once(&system, &[GARAGE, CLINIC]);
+    wait_for_vectors(&system);
+    assert!(are_found(&system, 6));
+    // A query brings the other number.
+    dimensions.store(7, Ordering::Relaxed);
+    let session = system.session();
+    system.say(&session, "Where is my automobile?").expect(200);
+    until("the vectors are computed anew", || are_found(&system, 7));
+    system.say(&session, "Where is my automobile?").expect(200);
+    let of_garage = || embedded(&provider).iter().filter(|texts| texts.to_string().contains("truck")).count();
+    assert_eq!(of_garage(), 2, "a query with the same number changes nothing");
+    // A new entry brings it. With another process of the agent, which knows nothing of earlier vectors.
+    dimensions.store(6, Ordering::Relaxed);
+    add_at_once(&system, &[("Nursery", "Each infant has a bed of its own.")]);
+    until("the vectors are computed anew", || are_found(&system, 6));
+    assert_eq!(of_garage(), 3);
+}
+
+#[test]
+fn a_vector_of_zeros_is_not_taken_for_that_of_an_entry() {
+    let dimensions = Arc::new(AtomicUsize::new(0));
+    let provider = changing(&dimensions);
+    let system = with_vectors(&provider);
+    add_at_once(&system, &[GARAGE, CLINIC, ("Blank", "This one is left blank.")]);
+    let zero = "openai/text-embedding-3-small returns vectors that are zero";
+    until("the status tells it", || status(&system).contains(&format!("agent: entries get no vectors: {zero}")));
+    // After the texts, one word shows that they are not at fault.
+    assert_eq!(embedded(&provider)[1..], [json!(["text"])]);
+    let work = system.call("store", "documents.work", &["model=\"openai/text-embedding-3-small\""]);
+    assert_eq!(work["unembedded"].as_array().map(Vec::len), Some(3), "{work}");
+    let session = system.session();
+    system.say(&session, "Where is my automobile?").expect(200);
+    let events = system.get(&format!("/agents/orchestrator/{session}?offset=-1")).expect(200).json();
+    let tool = events.as_array().unwrap().iter().find(|event| event["type"] == "tool").unwrap().clone();
+    let note = tool["result"]["details"]["note"].as_str().unwrap_or_default();
+    assert!(note.contains("by words alone") && note.contains(zero), "{tool}");
+    // One text without a direction does not keep the others from getting vectors, and is tried again when the index is made anew.
+    dimensions.store(6, Ordering::Relaxed);
+    assert!(system.ken(&["restart", "agent"]).status.success());
+    wait_for_vectors(&system);
+    assert!(are_found(&system, 6));
+    let of_blank = || embedded(&provider).iter().filter(|texts| texts.to_string().contains("blank")).count();
+    let before = of_blank();
+    system.post("/api/knowledge/reindex", &json!({})).expect(202);
+    until("it is tried again", || of_blank() > before);
+    wait_for_vectors(&system);
+    assert_eq!(embedded(&provider).iter().filter(|texts| texts.to_string().contains("truck")).count(), 2);
+}
+
+#[test]
+fn vectors_that_are_too_long_are_not_bought_again_and_the_last_cause_is_reported() {
+    let dimensions = Arc::new(AtomicUsize::new(4_097));
+    let provider = changing(&dimensions);
+    let system = with_vectors(&provider);
+    add_at_once(&system, &[GARAGE, CLINIC]);
+    let long = "agent: entries get no vectors: openai/text-embedding-3-small returns vectors of 4097 dimensions, and at most 4096 can be stored";
+    until("the status tells it", || status(&system).contains(long));
+    let usage = String::from_utf8(system.ken(&["usage", "--by", "model", "--json"]).stdout).unwrap();
+    let line = usage.lines().find(|line| line.contains("text-embedding-3-small")).unwrap_or_default();
+    assert_eq!(serde_json::from_str::<Value>(line).unwrap_or_default()["input"], 2, "{usage}");
+    // The next attempt takes half a minute, and buys no more than one word.
+    dimensions.store(FAILS, Ordering::Relaxed);
+    until("the status tells the new cause", || status(&system).contains("out of memory"));
+    assert!(!status(&system).contains("4097"));
+    assert_eq!(embedded(&provider)[1..], [json!(["text"])]);
+    dimensions.store(4_096, Ordering::Relaxed);
+    assert!(system.ken(&["restart", "agent"]).status.success());
+    until("both have vectors", || are_found(&system, 4_096));
+    until("nothing is reported any more", || !status(&system).contains("entries get no vectors"));
 }
 
 #[test]

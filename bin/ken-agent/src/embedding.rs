@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use ken_types::ops::documents::{PutVectors, VectorsPut};
+use ken_types::ops::documents::{PutVectors, VECTOR_DIMENSIONS, VectorsPut};
 use ken_types::ops::model::Embedded;
 use ken_types::ops::store::QueryVector;
 use ken_types::{Code, Error};
@@ -39,21 +39,16 @@ impl Embedding {
         Embedding(None)
     }
 
-    /// Returns the query as a vector. Returns `None` if no model is chosen for it, or if the model returns none
-    /// for this query.
+    /// Returns the query as a vector. Returns `None` if no model is chosen for it.
     pub(crate) async fn query(&self, text: &str) -> Result<Option<QueryVector>, Error> {
         let Some(parts) = &self.0 else {
             return Ok(None);
         };
-        if parts.model.embedding().await.is_none() {
+        if parts.model.embedding().await?.is_none() {
             return Ok(None);
         }
         let embedded = parts.embed(text).await?;
-        let usage_only = PutVectors { model: embedded.model.clone(), vectors: Vec::new(), usage: embedded.usage };
-        let store = parts.store.clone();
-        // The search does not wait until the cost is stored.
-        tokio::spawn(async move { store.call::<VectorsPut>(&usage_only, CALL_TIMEOUT).await });
-        let values = embedded.vectors.into_iter().next().filter(|values| !values.is_empty());
+        let values = embedded.vectors.into_iter().next();
         Ok(values.map(|values| QueryVector { model: embedded.model, values }))
     }
 }
@@ -66,7 +61,7 @@ impl Parts {
         }
         let embedded = tokio::time::timeout(QUERY_TIMEOUT, self.model.embed(vec![text.to_owned()])).await;
         let late = |_| Error::deadline("the model of vectors did not answer in time");
-        let embedded = embedded.map_err(late).flatten();
+        let embedded = embedded.map_err(late).flatten().and_then(|embedded| self.paid(embedded));
         if let Err(error) = &embedded {
             tracing::warn!(code = error.code.name(), "knowledge is searched by words alone: {}", error.message);
         }
@@ -77,6 +72,42 @@ impl Parts {
             failed.map(|error| (Instant::now(), error.clone()));
         embedded
     }
+
+    /// Stores what a query's vector has cost, also if it is of no use. The search does not wait for that.
+    fn paid(&self, embedded: Embedded) -> Result<Embedded, Error> {
+        let (checked, store) = (dimensions(&embedded), self.store.clone());
+        let put = without_vectors(&embedded, checked.clone().unwrap_or_default());
+        tokio::spawn(async move { store.call::<VectorsPut>(&put, CALL_TIMEOUT).await });
+        checked.map(|_| embedded)
+    }
+}
+
+/// Returns the number of dimensions of vectors. Fails if they cannot be stored or compared. If all of them are zero, that is a refusal of the
+/// texts: a zero vector has no direction.
+pub(crate) fn dimensions(embedded: &Embedded) -> Result<usize, Error> {
+    let Embedded { model, vectors, .. } = embedded;
+    let dimensions = vectors.first().map(Vec::len).unwrap_or_default();
+    if vectors.iter().any(|vector| vector.len() != dimensions) {
+        return Err(Error::unavailable(format!("{model} returns vectors of different lengths")));
+    }
+    if dimensions > VECTOR_DIMENSIONS {
+        let message = format!(
+            "{model} returns vectors of {dimensions} dimensions, and at most {VECTOR_DIMENSIONS} can be stored: \
+             choose another model with `embed` in ken.toml(5)"
+        );
+        return Err(Error::unavailable(message));
+    }
+    let has_direction =
+        |vector: &Vec<f32>| vector.iter().any(|value| *value != 0.0) && vector.iter().all(|value| value.is_finite());
+    if !vectors.iter().any(has_direction) {
+        return Err(Error::invalid("", format!("{model} returns vectors that are zero or not finite")));
+    }
+    Ok(dimensions)
+}
+
+/// Returns what is stored of a call whose vectors are not: what it has cost.
+pub(crate) fn without_vectors(embedded: &Embedded, dimensions: usize) -> PutVectors {
+    PutVectors { model: embedded.model.clone(), vectors: Vec::new(), dimensions, usage: embedded.usage }
 }
 
 /// Whether the provider refuses this text, so that repeated attempts would fail, too.

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use ken_service::Stop;
-use ken_types::event::ToolResult;
+use ken_types::event::{ToolResult, Usage};
 use ken_types::ops::documents::*;
 use ken_types::ops::model::Embedded;
 use ken_types::ops::tools::{CallTool, ToolsCall};
@@ -13,7 +13,7 @@ use ken_wire::Pool;
 use serde::Deserialize;
 use serde_json::json;
 
-use crate::embedding::is_refusal;
+use crate::embedding::{dimensions, is_refusal, without_vectors};
 use crate::model::WireModel;
 
 const CALL_TIMEOUT: Duration = Duration::from_secs(10);
@@ -35,8 +35,10 @@ pub(crate) struct Indexer {
     store: Pool,
     tools: Pool,
     model: WireModel,
-    /// Whether the last attempt to compute vectors failed.
-    is_failing: bool,
+    /// Why the last attempt to compute vectors failed.
+    failure: Option<Error>,
+    /// The model and the number of dimensions of the last vectors that were stored.
+    kind: (String, usize),
 }
 
 /// A page in the format that the tool returns.
@@ -52,7 +54,7 @@ struct Page {
 
 impl Indexer {
     pub(crate) fn new(store: Pool, tools: Pool, model: WireModel) -> Indexer {
-        Indexer { store, tools, model, is_failing: false }
+        Indexer { store, tools, model, failure: None, kind: Default::default() }
     }
 
     pub(crate) async fn run(mut self, mut stop: Stop) {
@@ -78,31 +80,42 @@ impl Indexer {
     async fn step(&mut self) -> Result<(), (Error, Duration)> {
         let with_short_pause = |error| (error, PART_PAUSE);
         let ask = FindWork {
-            model: self.model.embedding().await,
+            model: self.model.embedding().await.unwrap_or_default(),
             wait_ms: u64::try_from(MAX_WAIT.as_millis()).unwrap_or_default(),
         };
         let work = self.store.call::<DocumentsWork>(&ask, WAIT_DEADLINE).await.map_err(with_short_pause)?;
         if let Some(job) = work.job {
             return self.read(job).await.map_err(with_short_pause);
         }
+        let before = self.kind.clone();
         let embedded = if work.unembedded.is_empty() { Ok(()) } else { self.embed(work.unembedded).await };
         self.report(embedded.as_ref().err());
-        embedded.map_err(|error| (error, PROVIDER_PAUSE))
+        embedded.map_err(|error| (error, PROVIDER_PAUSE))?;
+        // Vectors with another number of dimensions replace all others. Behind a server that has two models under one name and uses them by
+        // turns, that would never end, so it gets no more than one call in each pause.
+        if before.0 == self.kind.0 && before.1 != self.kind.1 {
+            let message =
+                format!("{} returns vectors of {} dimensions, and returned {} before", before.0, self.kind.1, before.1);
+            tracing::warn!("{message}; they are computed anew");
+            return Err((Error::unavailable(message), PROVIDER_PAUSE));
+        }
+        Ok(())
     }
 
-    /// Reports in the log and in `ken status` that vectors cannot be computed, and that they can be again. Each is
-    /// reported once.
+    /// Reports in `ken status` why vectors cannot be computed, and in the log that they cannot and that they can be again. The log has the
+    /// first cause alone, because two attempts in a row may describe the same one differently.
     fn report(&mut self, failure: Option<&Error>) {
-        if self.is_failing == failure.is_some() {
+        if self.failure.as_ref() == failure {
             return;
         }
-        self.is_failing = failure.is_some();
         let status = failure.map(|error| format!("entries get no vectors: {}", error.message)).unwrap_or_default();
         match failure {
-            Some(error) => tracing::warn!(code = error.code.name(), "{status}"),
+            Some(error) if self.failure.is_none() => tracing::warn!(code = error.code.name(), "{status}"),
+            Some(_) => {}
             None => tracing::info!("entries get vectors again"),
         }
         _ = sd_notify::notify(&[sd_notify::NotifyState::Status(&status)]);
+        self.failure = failure.cloned();
     }
 
     /// Reads the next page of a job's files.
@@ -144,40 +157,71 @@ impl Indexer {
         }
     }
 
-    async fn embed(&self, entries: Vec<Unembedded>) -> Result<(), Error> {
+    async fn embed(&mut self, entries: Vec<Unembedded>) -> Result<(), Error> {
+        // An answer that is of no use is paid for, too. After one, and after any other failure but that of the budget, one word is tried before
+        // many texts.
+        if self.failure.as_ref().is_some_and(|error| error.code != Code::Forbidden) {
+            self.probe().await?;
+        }
         let texts = entries.iter().map(|entry| entry.text.clone()).collect();
-        match self.model.embed(texts).await {
+        match self.vectors(texts).await {
             Err(error) if is_refusal(&error) => self.embed_each(entries, &error).await,
             Err(error) => Err(error),
-            Ok(embedded) => self.store_vectors(entries.iter(), embedded).await,
+            Ok((embedded, dimensions)) => self.store_vectors(entries.iter(), embedded, dimensions).await,
         }
     }
 
     /// Computes the vectors of the entries one by one, because the model refuses the text of at least one of them. An
     /// entry with a refused text gets an empty vector, so that it is not tried again forever. If the model also refuses
     /// a harmless text, the model is at fault, and this fails.
-    async fn embed_each(&self, entries: Vec<Unembedded>, refusal: &Error) -> Result<(), Error> {
+    async fn embed_each(&mut self, entries: Vec<Unembedded>, refusal: &Error) -> Result<(), Error> {
+        let model = self.probe().await?;
         let mut refused = Vec::new();
         for entry in &entries {
-            match self.model.embed(vec![entry.text.clone()]).await {
-                Ok(embedded) => self.store_vectors(std::iter::once(entry), embedded).await?,
-                Err(error) if is_refusal(&error) => refused.push(entry),
+            match self.vectors(vec![entry.text.clone()]).await {
+                Ok((embedded, dimensions)) => {
+                    self.store_vectors(std::iter::once(entry), embedded, dimensions).await?;
+                }
+                Err(error) if is_refusal(&error) => {
+                    refused.push(EntryVector { entry: entry.entry, values: Vec::new() })
+                }
                 Err(error) => return Err(error),
             }
         }
-        let mut embedded = self.model.embed(vec![PROBE_TEXT.to_owned()]).await?;
-        embedded.vectors = vec![Vec::new(); refused.len()];
         tracing::warn!(entries = refused.len(), "entries whose text is refused have no vector: {}", refusal.message);
-        self.store_vectors(refused.into_iter(), embedded).await
+        self.put(PutVectors { model, vectors: refused, dimensions: 0, usage: Usage::default() }).await
     }
 
-    async fn store_vectors(&self, entries: impl Iterator<Item = &Unembedded>, embedded: Embedded) -> Result<(), Error> {
+    /// Computes the vector of one word. Returns the name of the model.
+    async fn probe(&mut self) -> Result<String, Error> {
+        let (embedded, dimensions) = self.vectors(vec![PROBE_TEXT.to_owned()]).await?;
+        self.put(without_vectors(&embedded, dimensions)).await?;
+        Ok(embedded.model)
+    }
+
+    /// Computes vectors. Returns them with their number of dimensions, or stores what they have cost if they are of no use.
+    async fn vectors(&self, texts: Vec<String>) -> Result<(Embedded, usize), Error> {
+        let embedded = self.model.embed(texts).await?;
+        match dimensions(&embedded) {
+            Ok(dimensions) => Ok((embedded, dimensions)),
+            Err(error) => self.put(without_vectors(&embedded, 0)).await.and(Err(error)),
+        }
+    }
+
+    async fn store_vectors(
+        &mut self,
+        entries: impl Iterator<Item = &Unembedded>,
+        embedded: Embedded,
+        dimensions: usize,
+    ) -> Result<(), Error> {
         let vectors = entries.zip(embedded.vectors);
-        let put = PutVectors {
-            model: embedded.model,
-            vectors: vectors.map(|(entry, values)| EntryVector { entry: entry.entry, values }).collect(),
-            usage: embedded.usage,
-        };
+        let vectors = vectors.map(|(entry, values)| EntryVector { entry: entry.entry, values }).collect();
+        let (model, usage) = (embedded.model, embedded.usage);
+        self.kind = (model.clone(), dimensions);
+        self.put(PutVectors { model, vectors, dimensions, usage }).await
+    }
+
+    async fn put(&self, put: PutVectors) -> Result<(), Error> {
         self.store.call::<VectorsPut>(&put, CALL_TIMEOUT).await.map(drop)
     }
 }

@@ -58,9 +58,9 @@ impl WireModel {
         WireModel { info: Arc::new(CachedReply::new(pool.clone())), pool }
     }
 
-    /// Returns the model that computes vectors, if one is chosen and ken-model can be reached.
-    pub(crate) async fn embedding(&self) -> Option<String> {
-        self.info.get(CALL_TIMEOUT).await.ok()?.embeds
+    /// Returns the model that computes vectors, if one is chosen.
+    pub(crate) async fn embedding(&self) -> Result<Option<String>, Error> {
+        Ok(self.info.get(CALL_TIMEOUT).await?.embeds)
     }
 
     /// Makes one attempt only, so that a provider that has just failed is not called again at once.

@@ -18,8 +18,6 @@ use crate::tables::{DocumentPlace, JobRow, SubmissionRow, Tables};
 const MAX_EMBEDDED: usize = 32;
 /// The maximum number of uses that are listed for an entry.
 const MAX_USES: u32 = 100;
-/// The maximum number of dimensions of a vector.
-const MAX_DIMENSIONS: usize = 4_096;
 /// The collections that an indexing job reads, in this order. After the last one, the job indexes all entries.
 const COLLECTIONS: [&str; 2] = [SHARE, WORKSPACE];
 
@@ -136,10 +134,11 @@ fn advance(tables: &dyn Tables, job: &JobRow, step: &JobStep, change: &mut Chang
     Ok(())
 }
 
-/// Makes the running job read documents, beginning with the first collection.
+/// Makes the running job read documents, beginning with the first collection. Entries that have got no vector are tried again.
 pub(super) fn begin(tables: &dyn Tables, change: &mut Change) -> Result<(), Error> {
     if let Some(job) = tables.running_job()? {
         tables.set_job_collection(job.key, COLLECTIONS.first().copied())?;
+        tables.delete_empty_vectors()?;
         change.push(Effect::Documents);
     }
     Ok(())
@@ -256,15 +255,22 @@ pub(crate) fn work(tables: &dyn Tables, args: &FindWork) -> Result<DocumentWork,
 
 impl Write for VectorsPut {
     fn check(args: &PutVectors) -> Result<(), Error> {
-        let long = args.vectors.iter().position(|vector| vector.values.len() > MAX_DIMENSIONS);
+        let long = args.vectors.iter().position(|vector| vector.values.len() > VECTOR_DIMENSIONS);
         match long {
-            Some(number) => Err(Error::too_large(format!("a vector has at most {MAX_DIMENSIONS} dimensions"))
+            Some(number) => Err(Error::too_large(format!("a vector has at most {VECTOR_DIMENSIONS} dimensions"))
                 .at(format!("/vectors/{number}/values"))),
             None => Ok(()),
         }
     }
 
     fn run(tables: &dyn Tables, args: &PutVectors, change: &mut Change) -> Result<Nothing, Error> {
+        let known = tables.dimensions(&args.model)?;
+        // Only the host that computes vectors replaces them. Otherwise two hosts that have different models under one name would delete each
+        // other's, and pay for all of them with every query.
+        if args.dimensions > 0 && known.is_some_and(|known| known != args.dimensions as u64) && tables.has_duties()? {
+            tables.delete_vectors_except(&args.model, args.dimensions)?;
+            change.push(Effect::Documents);
+        }
         for vector in &args.vectors {
             if let Some(texts) = tables.knowledge_texts(vector.entry)? {
                 let scope_word = scope_words::of_entry(texts.actor.as_deref(), texts.conversation.as_deref());

@@ -98,6 +98,24 @@ impl dyn Tables + '_ {
         self.execute(sql, params![entry, model, scope_word, vector])
     }
 
+    /// Returns the number of dimensions of a model's vectors, if there are any. All have the same number, so one of them is looked at.
+    pub fn dimensions(&self, model: &str) -> Result<Option<u64>, Error> {
+        let sql = "SELECT CAST(length(vector) AS bigint) AS dimensions FROM vectors
+                   WHERE model = ?1 AND length(vector) > 0 ORDER BY entry LIMIT 1";
+        first(self, sql, params![model], |row| row.get("dimensions"))
+    }
+
+    /// Deletes the vectors of a model with another number of dimensions, also the empty ones: what the model refused before, it may take now.
+    pub fn delete_vectors_except(&self, model: &str, dimensions: usize) -> Result<(), Error> {
+        let sql = "DELETE FROM vectors WHERE model = ?1 AND length(vector) <> CAST(?2 AS bigint)";
+        self.execute(sql, params![model, dimensions])
+    }
+
+    /// Deletes the vectors of entries for which the model has returned none.
+    pub fn delete_empty_vectors(&self) -> Result<(), Error> {
+        self.execute("DELETE FROM vectors WHERE length(vector) = 0", params![])
+    }
+
     pub fn delete_vector(&self, entry: i64) -> Result<(), Error> {
         self.execute("DELETE FROM vectors WHERE entry = ?1", params![entry])
     }

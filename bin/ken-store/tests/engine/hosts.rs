@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use ken_store::Store;
 use ken_store::tables::postgres::Postgres;
+use ken_types::ops::documents::*;
 use ken_types::ops::hosts::*;
 use ken_types::ops::store::*;
 use ken_types::ops::telemetry::{ByWork, EventsWhy};
@@ -289,6 +290,32 @@ async fn what_a_lost_host_held_goes_on_elsewhere_and_it_writes_no_more() {
     let end = Kit::settle_of(&taken.lease, 3, ken_types::event::Outcome::Completed, "done");
     two.second.write::<SubmissionsSettle>(end).await.unwrap();
     assert_eq!(two.first.state("s1").await, State::Completed);
+}
+
+/// Two hosts may have different models, also under one name: neither has the vectors of the other one computed again.
+#[tokio::test(flavor = "multi_thread")]
+async fn only_the_host_with_the_duties_replaces_vectors() {
+    let Two { first, second, _state } = Two::new(true);
+    first.write::<KnowledgePut>(entry("Depot", "opens at nine")).await.unwrap();
+    let missing = async |store: &Store, model: &str| {
+        let work = store.document_work(FindWork { model: Some(model.to_owned()), wait_ms: 0 }).await.unwrap();
+        work.unembedded.into_iter().map(|found| found.entry).collect::<Vec<_>>()
+    };
+    let put = async |store: &Store, model: &str, dimensions, vectors| {
+        let (model, usage) = (model.to_owned(), Default::default());
+        store.write::<VectorsPut>(PutVectors { model, vectors, dimensions, usage }).await.unwrap();
+    };
+    let entry = missing(&first, "m/a").await[0];
+    put(&first, "m/a", 3, vec![EntryVector { entry, values: vec![1.0; 3] }]).await;
+    assert_eq!(missing(&second, "m/b").await, [0; 0]);
+    for (store, model, dimensions) in
+        [(&second, "m/a", 4), (&*first, "m/a", 0), (&*first, "m/a", 3), (&*first, "m/b", 4)]
+    {
+        put(store, model, dimensions, Vec::new()).await;
+        assert_eq!(missing(&first, "m/a").await, [0; 0], "{model} {dimensions}");
+    }
+    put(&first, "m/a", 4, Vec::new()).await;
+    assert_eq!(missing(&first, "m/a").await, [entry]);
 }
 
 /// A host that is lost held nothing but its duties.

@@ -224,7 +224,7 @@ async fn documents_and_vectors() {
     let vectors = |length| {
         let vector = |length| EntryVector { entry: 1, values: vec![0.5; length] };
         let vectors = vec![vector(1), vector(length)];
-        kit.write::<VectorsPut>(PutVectors { model: "m/m".into(), vectors, usage: Default::default() })
+        kit.write::<VectorsPut>(PutVectors { model: "m/m".into(), vectors, dimensions: 0, usage: Default::default() })
     };
     accepted(vectors(4_096).await);
     refused(vectors(4_097).await, Code::TooLarge, "/vectors/1/values");

@@ -18,7 +18,8 @@ crate::operations! {
     /// Returns the next work for the part that reads files: documents to read, or entries that need vectors. Waits at
     /// most `wait_ms` for it.
     DocumentsWork, "documents.work": FindWork => DocumentWork;
-    /// Stores vectors of entries, and adds their cost to the usage. Vectors of deleted entries are ignored.
+    /// Stores vectors of entries, and adds their cost to the usage. Vectors of deleted entries are ignored. Vectors of the model with another
+    /// number of dimensions are deleted.
     VectorsPut, "vectors.put": PutVectors => Nothing;
     /// Returns the turns that used an entry, newest first, at most 100.
     KnowledgeUses, "knowledge.uses": OfEntry => EntryUses;
@@ -35,6 +36,8 @@ pub const PAGE_DOCUMENTS: usize = 500;
 pub const DOCUMENT_PIECES: usize = 2_000;
 /// The maximum length of the path of a document, or of the name of a collection.
 pub const PATH_BYTES: usize = 4_096;
+/// The maximum number of dimensions of a vector.
+pub const VECTOR_DIMENSIONS: usize = 4_096;
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -167,6 +170,11 @@ pub struct PutVectors {
     /// The model, as `provider/model`.
     pub model: String,
     pub vectors: Vec<EntryVector>,
+    /// The number of dimensions of the vectors that the model returns now, also of those that are not stored, as of a query. If the stored
+    /// vectors of the model have another number, no query can be compared with them, and they are deleted, so that they are computed again.
+    /// 0 if it is not known.
+    #[serde(default)]
+    pub dimensions: usize,
     #[serde(default)]
     pub usage: Usage,
 }
