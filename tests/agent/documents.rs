@@ -518,4 +518,13 @@ fn a_provider_of_vectors_that_hangs_holds_up_one_search_and_not_the_next_ones() 
     let received = provider.received();
     let embedded = received.iter().filter(|request| request.path == "/v1/embeddings");
     assert_eq!(embedded.count(), 1);
+    // Nor does the vector of an entry, for which the indexer waits, hold up a job that reads files.
+    let begun = Instant::now();
+    let (title, content) = GARAGE;
+    system.post("/api/knowledge", &json!({"title": title, "content": content})).expect(201);
+    until("its vector is asked for", || {
+        provider.received().iter().any(|request| request.body.to_string().contains("truck"))
+    });
+    reindex(&system);
+    assert!(begun.elapsed() < Duration::from_secs(30), "{:?}", begun.elapsed());
 }

@@ -32,8 +32,19 @@ const READ_TOOL: &str = "read_documents";
 const PROBE_TEXT: &str = "text";
 
 pub(crate) struct Indexer {
+    reader: Reader,
+    vectors: Vectors,
+}
+
+/// Reads knowledge from files.
+struct Reader {
     store: Pool,
     tools: Pool,
+}
+
+/// Has the model compute the vectors of entries.
+struct Vectors {
+    store: Pool,
     model: WireModel,
     /// Why the last attempt to compute vectors failed.
     failure: Option<Error>,
@@ -54,68 +65,52 @@ struct Page {
 
 impl Indexer {
     pub(crate) fn new(store: Pool, tools: Pool, model: WireModel) -> Indexer {
-        Indexer { store, tools, model, failure: None, kind: Default::default() }
+        let vectors = Vectors { store: store.clone(), model, failure: None, kind: Default::default() };
+        Indexer { reader: Reader { store, tools }, vectors }
     }
 
+    /// Does both at the same time, so that a server of vectors that hangs does not hold up the files.
     pub(crate) async fn run(mut self, mut stop: Stop) {
-        loop {
-            let pause = tokio::select! {
-                () = stop.stopped() => return,
-                done = self.step() => match done {
-                    Ok(()) => continue,
-                    Err((error, pause)) => {
-                        tracing::debug!(code = error.code.name(), "knowledge: {}", error.message);
-                        pause
-                    }
-                },
-            };
-            tokio::select! {
-                () = stop.stopped() => return,
-                () = tokio::time::sleep(pause) => {}
+        let reading = async {
+            loop {
+                pause_after(self.reader.step().await).await;
             }
-        }
-    }
-
-    /// Does the next piece of work, or waits until there is some. An error contains the pause before the next attempt.
-    async fn step(&mut self) -> Result<(), (Error, Duration)> {
-        let with_short_pause = |error| (error, PART_PAUSE);
-        let ask = FindWork {
-            model: self.model.embedding().await.unwrap_or_default(),
-            wait_ms: u64::try_from(MAX_WAIT.as_millis()).unwrap_or_default(),
         };
-        let work = self.store.call::<DocumentsWork>(&ask, WAIT_DEADLINE).await.map_err(with_short_pause)?;
-        if let Some(job) = work.job {
-            return self.read(job).await.map_err(with_short_pause);
+        let computing = async {
+            loop {
+                pause_after(self.vectors.step().await).await;
+            }
+        };
+        tokio::select! {
+            () = stop.stopped() => {}
+            () = reading => {}
+            () = computing => {}
         }
-        let before = self.kind.clone();
-        let embedded = if work.unembedded.is_empty() { Ok(()) } else { self.embed(work.unembedded).await };
-        self.report(embedded.as_ref().err());
-        embedded.map_err(|error| (error, PROVIDER_PAUSE))?;
-        // Vectors with another number of dimensions replace all others. Behind a server that has two models under one name and uses them by
-        // turns, that would never end, so it gets no more than one call in each pause.
-        if before.0 == self.kind.0 && before.1 != self.kind.1 {
-            let message =
-                format!("{} returns vectors of {} dimensions, and returned {} before", before.0, self.kind.1, before.1);
-            tracing::warn!("{message}; they are computed anew");
-            return Err((Error::unavailable(message), PROVIDER_PAUSE));
-        }
-        Ok(())
     }
+}
 
-    /// Reports in `ken status` why vectors cannot be computed, and in the log that they cannot and that they can be again. The log has the
-    /// first cause alone, because two attempts in a row may describe the same one differently.
-    fn report(&mut self, failure: Option<&Error>) {
-        if self.failure.as_ref() == failure {
-            return;
+/// What has been done, or an error with the pause before the next attempt.
+type Step = Result<(), (Error, Duration)>;
+
+async fn pause_after(step: Step) {
+    if let Err((error, pause)) = step {
+        tracing::debug!(code = error.code.name(), "knowledge: {}", error.message);
+        tokio::time::sleep(pause).await;
+    }
+}
+
+/// Returns the next work, or waits until there is some.
+async fn work(store: &Pool, model: Option<String>) -> Result<DocumentWork, (Error, Duration)> {
+    let ask = FindWork { model, wait_ms: u64::try_from(MAX_WAIT.as_millis()).unwrap_or_default() };
+    store.call::<DocumentsWork>(&ask, WAIT_DEADLINE).await.map_err(|error| (error, PART_PAUSE))
+}
+
+impl Reader {
+    async fn step(&self) -> Step {
+        match work(&self.store, None).await?.job {
+            Some(job) => self.read(job).await.map_err(|error| (error, PART_PAUSE)),
+            None => Ok(()),
         }
-        let status = failure.map(|error| format!("entries get no vectors: {}", error.message)).unwrap_or_default();
-        match failure {
-            Some(error) if self.failure.is_none() => tracing::warn!(code = error.code.name(), "{status}"),
-            Some(_) => {}
-            None => tracing::info!("entries get vectors again"),
-        }
-        _ = sd_notify::notify(&[sd_notify::NotifyState::Status(&status)]);
-        self.failure = failure.cloned();
     }
 
     /// Reads the next page of a job's files.
@@ -155,6 +150,46 @@ impl Indexer {
             Err(error) if error.code == Code::Conflict => Ok(()),
             synced => synced.map(drop),
         }
+    }
+}
+
+impl Vectors {
+    async fn step(&mut self) -> Step {
+        let model = self.model.embedding().await.map_err(|error| (error, PART_PAUSE))?;
+        let work = work(&self.store, model).await?;
+        if work.job.is_some() && work.unembedded.is_empty() {
+            // The store does not wait while a job reads files.
+            tokio::time::sleep(PART_PAUSE).await;
+        }
+        let before = self.kind.clone();
+        let embedded = if work.unembedded.is_empty() { Ok(()) } else { self.embed(work.unembedded).await };
+        self.report(embedded.as_ref().err());
+        embedded.map_err(|error| (error, PROVIDER_PAUSE))?;
+        // Vectors with another number of dimensions replace all others. Behind a server that has two models under one name and uses them by
+        // turns, that would never end, so it gets no more than one call in each pause.
+        if before.0 == self.kind.0 && before.1 != self.kind.1 {
+            let message =
+                format!("{} returns vectors of {} dimensions, and returned {} before", before.0, self.kind.1, before.1);
+            tracing::warn!("{message}; they are computed anew");
+            return Err((Error::unavailable(message), PROVIDER_PAUSE));
+        }
+        Ok(())
+    }
+
+    /// Reports in `ken status` why vectors cannot be computed, and in the log that they cannot and that they can be again. The log has the
+    /// first cause alone, because two attempts in a row may describe the same one differently.
+    fn report(&mut self, failure: Option<&Error>) {
+        if self.failure.as_ref() == failure {
+            return;
+        }
+        let status = failure.map(|error| format!("entries get no vectors: {}", error.message)).unwrap_or_default();
+        match failure {
+            Some(error) if self.failure.is_none() => tracing::warn!(code = error.code.name(), "{status}"),
+            Some(_) => {}
+            None => tracing::info!("entries get vectors again"),
+        }
+        _ = sd_notify::notify(&[sd_notify::NotifyState::Status(&status)]);
+        self.failure = failure.cloned();
     }
 
     async fn embed(&mut self, entries: Vec<Unembedded>) -> Result<(), Error> {
