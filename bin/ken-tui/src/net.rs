@@ -108,7 +108,8 @@ impl Net {
         self.spawn(move |net, gateway| {
             let is_deleted = |session: &str| {
                 let stream = format!("/agents/orchestrator/{}", encode_segment(session));
-                gateway.send(&Method::HEAD, &stream, &[], &[]).is_ok_and(|answer| answer.status == 410)
+                let answer = gateway.send(&Method::HEAD, &stream, &[], &[]).ok()?;
+                matches!(answer.status, 200 | 404 | 410).then_some(answer.status == 410)
             };
             if history.forget_deleted(is_deleted) {
                 net.port.send(Message::History(history.prompts()));

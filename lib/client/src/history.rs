@@ -10,6 +10,8 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 const MAX_ENTRIES: usize = 1_000;
+/// The maximum number of sessions about which a start asks the gateway, which may be on another machine and count requests.
+const MAX_ASKED: usize = 500;
 /// If the file has more lines than this, it is rewritten without the oldest ones.
 const MAX_LINES: usize = 4 * MAX_ENTRIES;
 
@@ -84,10 +86,12 @@ impl History {
         if lines.len() < count { self.write(&lines) } else { Ok(()) }
     }
 
-    /// Removes the prompts of the sessions that are deleted. Each session is asked about once. Returns whether there was one.
-    pub fn forget_deleted(&self, is_deleted: impl Fn(&str) -> bool) -> bool {
+    /// Removes the prompts of the sessions that are deleted. The newest sessions are asked about, each once, until an answer is `None`: the
+    /// gateway is away, or has been asked too much. Returns whether there was one.
+    pub fn forget_deleted(&self, is_deleted: impl Fn(&str) -> Option<bool>) -> bool {
         let sessions: BTreeSet<String> = self.sessions().into_iter().collect();
-        sessions.iter().filter(|session| is_deleted(session) && self.forget(session).is_ok()).count() > 0
+        let asked = sessions.iter().rev().take(MAX_ASKED).map_while(|session| Some((session, is_deleted(session)?)));
+        asked.filter(|(session, is_deleted)| *is_deleted && self.forget(session).is_ok()).count() > 0
     }
 
     /// Returns the sessions of the prompts, one for each; none if the file cannot be read.
@@ -138,8 +142,9 @@ mod tests {
         file.write_all(b"\"an old line\"\nnot JSON\n").unwrap();
         assert_eq!(history.prompts(), ["a\nb", "c", "an old line"]);
         assert_eq!(history.sessions(), ["tui-1", "tui-2"]);
-        assert!(!history.forget_deleted(|session| session == "tui-3"));
-        assert!(history.forget_deleted(|session| session == "tui-1"));
+        assert!(!history.forget_deleted(|session| Some(session == "tui-3")));
+        assert!(!history.forget_deleted(|session| (session != "tui-2").then_some(true)), "the newest one comes first");
+        assert!(history.forget_deleted(|session| Some(session == "tui-1")));
         assert_eq!(history.prompts(), ["c", "an old line"]);
         for number in 0..=MAX_LINES {
             history.add(&number.to_string(), "tui-3").unwrap();
