@@ -195,7 +195,8 @@ fn a_running_turn_is_cancelled_first_and_its_readers_are_told() {
     let stream = format!("/agents/orchestrator/{id}");
     let mut reader = system.attach(&format!("{stream}?offset=-1&live=sse"));
     system.post(&stream, &json!({"message": format!("{ASKED} for ever")})).expect(202);
-    until("the answer begins", || holding(&system).iter().any(|file| file.contains("ken.db")));
+    until("the model is asked", || !provider.received().is_empty());
+    until("the prompt is in the database", || holding(&system).iter().any(|file| file.contains("ken.db")));
     let identity = "connector=tui&actorId=somebody&conversationId=else";
     system.delete(&format!("/api/chat/sessions/{id}?{identity}")).expect(403);
     let kept = system.delete(&format!("/api/chat/sessions/{id}")).expect(409);
