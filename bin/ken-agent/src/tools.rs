@@ -394,7 +394,11 @@ mod tests {
             let project = sources.project(Some(&below), &accepted).unwrap().unwrap();
             accepted.projects.insert(project.file.display().to_string(), project.sha256);
         }
-        sources.accept(|now| Ok(now.clone_from(&accepted))).unwrap();
+        let all = |now: &mut Accepted| {
+            now.clone_from(&accepted);
+            Ok(())
+        };
+        sources.accept(all).unwrap();
         let ports = Ports {
             skills: Arc::new(Skills::of_files(sources)),
             ..ports(&TestTools::default(), &MemoryModel::new(Vec::new()))

@@ -166,7 +166,11 @@ mod tests {
             let own = listing.skills.iter().find(|skill| skill.name == "own").unwrap();
             accepted.skills.insert("own".to_owned(), own.sha256.clone());
         }
-        sources.accept(|now| Ok(now.clone_from(&accepted))).unwrap();
+        let all = |now: &mut Accepted| {
+            now.clone_from(&accepted);
+            Ok(())
+        };
+        sources.accept(all).unwrap();
         (folder, InForce::new(sources))
     }
 

@@ -163,7 +163,11 @@ mod tests {
         assert!(listing.broken[0].file.ends_with("broken/SKILL.md"));
         let greeting = listing.waiting().next().unwrap();
         accepted.skills.insert(greeting.name.clone(), greeting.sha256.clone());
-        sources.accept(|now| Ok(now.clone_from(&accepted))).unwrap();
+        let all = |now: &mut Accepted| {
+            now.clone_from(&accepted);
+            Ok(())
+        };
+        sources.accept(all).unwrap();
         let listing = sources.skills(&sources.accepted().unwrap());
         assert!(listing.in_force().next().unwrap().body().contains("forty"));
         // After another change, the skill is not in force until it is accepted again.
