@@ -68,13 +68,13 @@ pub(crate) fn show(places: &Places, args: &ConfigShow) -> Result<(), Error> {
     let is_meant = |section: &str| {
         args.section.as_deref().is_none_or(|meant| section == meant || section.starts_with(&format!("{meant}.")))
     };
-    let shown = settings.iter().filter(|setting| is_meant(section_of(setting)));
+    let mut shown = settings.iter().filter(|setting| is_meant(section_of(setting)));
     if args.json {
-        return shown.into_iter().try_for_each(print_json);
+        return shown.try_for_each(print_json);
     }
     let mut last = None;
-    for setting @ Setting { key, value, from } in shown {
-        let section = section_of(setting);
+    for setting @ Setting { value, from, .. } in shown {
+        let (section, name) = names_of(setting);
         let is_secret = section == SECRETS;
         if last != Some(section) {
             if last.is_some() {
@@ -85,7 +85,6 @@ pub(crate) fn show(places: &Places, args: &ConfigShow) -> Result<(), Error> {
             }
             last = Some(section);
         }
-        let name = &key[section.len() + 1..];
         let line = match value.as_str().filter(|_| is_secret) {
             Some(mask) => format!("# {name} = {mask}"),
             None => format!("{name} = {}", Value::try_from(value).map_err(|error| Error::internal(error.to_string()))?),
@@ -95,8 +94,13 @@ pub(crate) fn show(places: &Places, args: &ConfigShow) -> Result<(), Error> {
     Ok(())
 }
 
+/// Returns the section and the name of a setting.
+fn names_of(setting: &Setting) -> (&str, &str) {
+    setting.key.rsplit_once('.').unwrap_or(("", &setting.key))
+}
+
 fn section_of(setting: &Setting) -> &str {
-    setting.key.rsplit_once('.').map_or("", |(section, _)| section)
+    names_of(setting).0
 }
 
 /// Returns the settings in force: those of the running system, whose files may have changed since, or else those of the files.
