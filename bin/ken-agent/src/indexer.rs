@@ -69,7 +69,7 @@ impl Indexer {
         Indexer { reader: Reader { store, tools }, vectors }
     }
 
-    /// Does both at the same time, so that a server of vectors that hangs does not hold up the files.
+    /// Reads files and computes vectors at the same time: a model that does not answer must not hold up the files.
     pub(crate) async fn run(mut self, mut stop: Stop) {
         let reading = async {
             loop {
@@ -176,8 +176,8 @@ impl Vectors {
         Ok(())
     }
 
-    /// Reports in `ken status` why vectors cannot be computed, and in the log that they cannot and that they can be again. The log has the
-    /// first cause alone, because two attempts in a row may describe the same one differently.
+    /// Shows in `ken status` why vectors cannot be computed. The log gets one line when that begins, with the first cause, and one when it
+    /// ends: two attempts in a row may describe the same cause differently.
     fn report(&mut self, failure: Option<&Error>) {
         if self.failure.as_ref() == failure {
             return;

@@ -170,8 +170,8 @@ impl Breakers {
 
     /// Returns why the budget covers no call of a model at the moment, of any of them.
     pub(crate) fn over_budget(&self) -> Option<String> {
-        let (refused, today) =
-            (self.over_budget.lock().unwrap_or_else(PoisonError::into_inner), Timestamp::now().day());
+        let refused = self.over_budget.lock().unwrap_or_else(PoisonError::into_inner);
+        let today = Timestamp::now().day();
         refused.values().find(|(day, _)| *day == today).map(|(_, why)| why.clone())
     }
 

@@ -4,14 +4,14 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use ken_tool::find_program;
 use ken_types::ops::store::{BySession, ReadStream, SessionsScope, StreamPage, StreamsRead};
 use ken_types::places::Places;
 use ken_types::{Code, Error, Offset};
 use ken_wire::Pool;
 use serde::Deserialize;
-use tokio::process::Command;
 use tokio::time::sleep;
+
+use crate::process::unconfined;
 
 const SYSTEM: &str = "system";
 /// How long one read of the system's stream waits for an event, and then for more of them, in milliseconds.
@@ -88,8 +88,7 @@ async fn forget(places: &Places, store: &Pool, is_start: bool) -> Result<(), Err
 
 /// Runs a command of ken-coder for people, which confines itself. Returns what it prints.
 async fn coder(places: &Places, words: &[&str]) -> Result<Vec<u8>, Error> {
-    let program = find_program(CODER).ok_or_else(|| Error::internal(format!("{CODER} is not installed")))?;
-    let mut command = Command::new(program);
+    let mut command = unconfined(CODER).map_err(Error::internal)?;
     command.args(words).env("KEN_CONFIG", &places.config).env("KEN_STATE_DIR", &places.state).kill_on_drop(true);
     let failed = |why: &str| Error::internal(format!("{CODER} {}: {}", words.join(" "), why.trim()));
     let output = command.output().await.map_err(|error| failed(&error.to_string()))?;

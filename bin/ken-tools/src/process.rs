@@ -117,7 +117,12 @@ async fn finish(child: &mut Child, work: &Work<'_>, output: impl Future<Output =
 async fn command(work: &Work<'_>) -> Result<Command, String> {
     let mut command = match work.entry.sandbox {
         Confinement::Touch => confined(work).await?,
-        Confinement::Own => unconfined(work)?,
+        Confinement::Own => {
+            let (program, words) = work.command.split_first().ok_or("The tool has no command.")?;
+            let mut command = unconfined(program)?;
+            command.args(words);
+            command
+        }
     };
     command.envs(work.variables.iter().map(|(name, value)| (name, value))).env(JSON_ERRORS.0, JSON_ERRORS.1);
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
@@ -132,11 +137,10 @@ fn installed(program: &str) -> Result<PathBuf, String> {
     find_program(program).ok_or_else(|| format!("The program {program} is not installed, so the tool cannot be run."))
 }
 
-/// Returns the command for a program that confines itself.
-fn unconfined(work: &Work<'_>) -> Result<Command, String> {
-    let (program, words) = work.command.split_first().ok_or("The tool has no command.")?;
+/// Returns the command for a program that confines itself, without what kend has given to this process alone.
+pub(crate) fn unconfined(program: &str) -> Result<Command, String> {
     let mut command = Command::new(installed(program)?);
-    command.args(words).current_dir("/");
+    command.current_dir("/");
     for own in [
         "KEN_CONFIG_FD",
         "KEN_SECRETS_FD",

@@ -191,7 +191,7 @@ fn head(text: String) -> (String, bool) {
 }
 
 /// Returns the text of a rendered page: its lines, and an empty line where there are some, in code as many as there are.
-/// It has at most twice the bytes that are used of it.
+/// A caller uses MAX_TEXT_BYTES of it, and sees by what is more that the text is cut.
 fn text_of(lines: Vec<Line>) -> String {
     let mut text = String::new();
     let (mut empty, mut after_pre) = (0, false);

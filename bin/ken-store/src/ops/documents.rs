@@ -264,10 +264,12 @@ impl Write for VectorsPut {
     }
 
     fn run(tables: &dyn Tables, args: &PutVectors, change: &mut Change) -> Result<Nothing, Error> {
-        let known = tables.dimensions(&args.model)?;
         // Only the host that computes vectors replaces them. Otherwise two hosts that have different models under one name would delete each
         // other's, and pay for all of them with every query.
-        if args.dimensions > 0 && known.is_some_and(|known| known != args.dimensions as u64) && tables.has_duties()? {
+        if args.dimensions > 0
+            && tables.dimensions(&args.model)?.is_some_and(|known| known != args.dimensions as u64)
+            && tables.has_duties()?
+        {
             tables.delete_vectors_except(&args.model, args.dimensions)?;
             change.push(Effect::Documents);
         }

@@ -14,7 +14,7 @@ const STEPS: &[&str] = &[
     include_str!("baseline.sql"),
     include_str!("several_hosts.sql"),
     include_str!("../openai_keys.sql"),
-    include_str!("schedules_of_sessions.sql"),
+    concat!(include_str!("schedules_of_sessions.sql"), include_str!("../deliveries.sql")),
 ];
 
 /// A number for the lock under which the schema is created: "KEN1".

@@ -57,14 +57,13 @@ pub(crate) const STEPS: &[&str] = &[
 /// The version of a database after all migrations.
 pub(crate) const VERSION: usize = STEPS.len();
 
-/// stream: the session with which a schedule ends. What became of a result was looked up at each read before.
-const SCHEDULES_OF_SESSIONS: &str = "
-ALTER TABLE schedules ADD COLUMN stream INTEGER;
-CREATE INDEX schedules_by_stream ON schedules (stream) WHERE stream IS NOT NULL;
-UPDATE schedule_runs SET delivery = coalesce(
-  (SELECT CASE WHEN state IN ('sent', 'failed', 'unknown') THEN state ELSE 'pending' END FROM outbox WHERE key = 'schedule:' || schedule_runs.id),
-  'unknown') WHERE delivery = 'pending';
-";
+/// stream: the session with which a schedule ends.
+const SCHEDULES_OF_SESSIONS: &str = concat!(
+    "ALTER TABLE schedules ADD COLUMN stream INTEGER;
+     CREATE INDEX schedules_by_stream ON schedules (stream) WHERE stream IS NOT NULL;
+     ",
+    include_str!("../deliveries.sql")
+);
 
 const OPENAI_KEYS: &str = include_str!("../openai_keys.sql");
 
