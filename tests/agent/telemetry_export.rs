@@ -2,10 +2,11 @@
 //! texts.
 
 use std::collections::BTreeSet;
-use std::sync::{Arc, Condvar, Mutex};
+use std::sync::Arc;
 
 use ken_tests::provider::{Provider, Reply, openai, with_usage};
 use ken_tests::{Builder, System, otlp, tui, until};
+use parking_lot::{Condvar, Mutex};
 use serde_json::{Value, json};
 
 const SECRET: &str = "canary-4be1";
@@ -213,7 +214,7 @@ fn a_collector_may_answer_late() {
     let gate = Arc::clone(&is_open);
     let collector = Provider::answering(move |_| {
         let (is_open, changed) = &*gate;
-        drop(changed.wait_while(is_open.lock().unwrap(), |is_open| !*is_open).unwrap());
+        changed.wait_while(&mut is_open.lock(), |is_open| !*is_open);
         accepted_reply()
     });
     let model = model();
@@ -225,7 +226,7 @@ fn a_collector_may_answer_late() {
         say(&system, "More");
     }
     assert_eq!((collector.received().len(), exported(&system)), (1, 0));
-    *is_open.0.lock().unwrap() = true;
+    *is_open.0.lock() = true;
     is_open.1.notify_all();
     until("all are confirmed", || exported(&system) == 4);
     check_once(&collector, 4);

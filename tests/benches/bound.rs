@@ -1,10 +1,11 @@
 //! Ends a bench that prints no figure any more, because what it waits for does not come.
 
-use std::sync::{Mutex, Once, PoisonError};
+use std::sync::Once;
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use parking_lot::Mutex;
 
 /// The maximum time between two figures. The slowest figure, the training of a table, takes a few minutes.
 const MAX_SILENCE: Duration = Duration::from_secs(20 * 60);
@@ -14,14 +15,14 @@ static LAST: Mutex<Option<Instant>> = Mutex::new(None);
 /// Notes that the bench goes on. The first call starts the thread that watches it.
 pub(crate) fn progress() {
     static WATCHED: Once = Once::new();
-    *LAST.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
+    *LAST.lock() = Some(Instant::now());
     WATCHED.call_once(|| drop(std::thread::spawn(watch)));
 }
 
 #[allow(clippy::exit, clippy::print_stderr, reason = "the thread that waits cannot be told to return")]
 fn watch() {
     loop {
-        let silence = LAST.lock().unwrap_or_else(PoisonError::into_inner).map(|last| last.elapsed());
+        let silence = LAST.lock().map(|last| last.elapsed());
         match MAX_SILENCE.checked_sub(silence.unwrap_or_default()) {
             Some(left) if !left.is_zero() => std::thread::sleep(left),
             _ => break,

@@ -7,11 +7,12 @@ mod figures;
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Command, Stdio};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use figures::{Samples, per_second, row, title};
 use ken_flow::{Data, Definition, Engine, Mode, Protocols, Settings, Status};
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 
 const CLIENTS: usize = 16;
@@ -75,7 +76,7 @@ fn load(data: &str) -> (f64, Samples) {
         }
     });
     let taken = begun.elapsed().as_secs_f64();
-    let times = std::mem::take(&mut *times.lock().unwrap());
+    let times = std::mem::take(&mut *times.lock());
     (times.len() as f64 / taken, Samples::of(times))
 }
 
@@ -87,6 +88,6 @@ async fn client(engine: Arc<Engine>, workflow: Arc<Definition>, data: String, ti
         let outcome = engine.run(&workflow, &data, engine.request()).await.unwrap();
         assert_eq!(outcome.status, Status::Completed, "{outcome:?}");
         assert!(!serde_json::to_string(&outcome).unwrap().is_empty());
-        times.lock().unwrap().push(begun.elapsed());
+        times.lock().push(begun.elapsed());
     }
 }

@@ -6,11 +6,12 @@
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 
 pub const TOKEN: &str = "17:planted-bot-token";
@@ -61,10 +62,6 @@ pub struct BotApi {
     thread: Option<JoinHandle<()>>,
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl BotApi {
     pub fn start() -> BotApi {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
@@ -91,13 +88,13 @@ impl BotApi {
 
     /// Sets the failure of the next call of a method. Failures that were set earlier are used first.
     pub fn next(&self, method: &str, trouble: InjectedFailure) {
-        let mut troubles = lock(&self.shared.troubles);
+        let mut troubles = self.shared.troubles.lock();
         troubles.entry(method.to_owned()).or_default().push_back(trouble);
     }
 
     /// Sets or removes the failure of all calls of a method.
     pub fn always(&self, method: &str, trouble: Option<InjectedFailure>) {
-        let mut always = lock(&self.shared.always);
+        let mut always = self.shared.always.lock();
         match trouble {
             Some(trouble) => always.insert(method.to_owned(), trouble),
             None => always.remove(method),
@@ -106,12 +103,12 @@ impl BotApi {
 
     /// Adds an update for callers that poll.
     pub fn push(&self, update: Value) {
-        lock(&self.shared.updates).push_back(update);
+        self.shared.updates.lock().push_back(update);
     }
 
     /// The calls of a method, in order.
     pub fn calls(&self, method: &str) -> Vec<ReceivedCall> {
-        let calls = lock(&self.shared.calls);
+        let calls = self.shared.calls.lock();
         calls.iter().filter(|call| call.method == method).cloned().collect()
     }
 
@@ -126,7 +123,7 @@ impl BotApi {
     /// The texts of the messages in a chat, in order, after all edits.
     pub fn shown_texts(&self, chat: i64) -> Vec<String> {
         let mut shown = BTreeMap::new();
-        let calls = lock(&self.shared.calls);
+        let calls = self.shared.calls.lock();
         for call in calls.iter().filter(|call| call.done) {
             if call.body["chat_id"] != chat {
                 continue;
@@ -163,8 +160,8 @@ fn answer(mut stream: TcpStream, shared: &Shared) {
         let refusal = json!({"ok": false, "error_code": 401, "description": "Unauthorized"});
         return write(&mut stream, 401, &refusal.to_string());
     }
-    let next = lock(&shared.troubles).get_mut(&method).and_then(VecDeque::pop_front);
-    let trouble = next.or_else(|| lock(&shared.always).get(&method).cloned());
+    let next = shared.troubles.lock().get_mut(&method).and_then(VecDeque::pop_front);
+    let trouble = next.or_else(|| shared.always.lock().get(&method).cloned());
     if let Some(InjectedFailure::Slow(time)) = trouble {
         std::thread::sleep(time);
     }
@@ -173,7 +170,7 @@ fn answer(mut stream: TcpStream, shared: &Shared) {
     let done = !refused && malformed.flatten().is_none();
     let is_message = method == "sendMessage" && done;
     let sent = is_message.then(|| 100 + shared.message.fetch_add(1, Ordering::Relaxed));
-    lock(&shared.calls).push(ReceivedCall {
+    shared.calls.lock().push(ReceivedCall {
         method: method.clone(),
         body: body.clone(),
         at: Instant::now(),
@@ -230,7 +227,7 @@ fn result(method: &str, body: &Value, sent: Option<i64>, shared: &Shared) -> Val
 fn updates(offset: i64, shared: &Shared) -> Value {
     let end = Instant::now() + Duration::from_secs(5);
     loop {
-        let mut updates = lock(&shared.updates);
+        let mut updates = shared.updates.lock();
         updates.retain(|update| update["update_id"].as_i64().unwrap_or_default() >= offset);
         if !updates.is_empty() || Instant::now() > end || shared.over.load(Ordering::Relaxed) {
             return updates.iter().cloned().collect();

@@ -4,11 +4,12 @@
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tiny_http::{Header, Request, Response, Server};
 
@@ -104,10 +105,6 @@ pub struct Pages {
     thread: Option<JoinHandle<()>>,
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl Pages {
     pub fn start() -> Pages {
         let server = Arc::new(Server::http("127.0.0.1:0").expect("a free port"));
@@ -125,7 +122,7 @@ impl Pages {
 
     /// Serves a response at a path. Replaces an earlier one.
     pub fn put(&self, path: &str, served: Served) -> &Pages {
-        lock(&self.shared.pages).insert(path.to_owned(), served);
+        self.shared.pages.lock().insert(path.to_owned(), served);
         self
     }
 
@@ -140,13 +137,13 @@ impl Pages {
     }
 
     pub fn received(&self) -> Vec<ReceivedRequest> {
-        lock(&self.shared.received).clone()
+        self.shared.received.lock().clone()
     }
 
     /// The number of requests for a path, with any query.
     pub fn count(&self, path: &str) -> usize {
         let of_path = |request: &&ReceivedRequest| request.path.split('?').next() == Some(path);
-        lock(&self.shared.received).iter().filter(of_path).count()
+        self.shared.received.lock().iter().filter(of_path).count()
     }
 }
 
@@ -167,9 +164,9 @@ fn answer(mut request: Request, address: SocketAddr, shared: &Shared) {
     let headers = headers.map(|header| (header.field.to_string().to_lowercase(), header.value.to_string()));
     let received = ReceivedRequest { path: request.url().to_owned(), headers: headers.collect(), body };
     let path = received.path.split('?').next().unwrap_or_default().to_owned();
-    let served = lock(&shared.pages).get(&path).cloned();
+    let served = shared.pages.lock().get(&path).cloned();
     let served = served.or_else(|| found(&path, &received, address, shared));
-    lock(&shared.received).push(received);
+    shared.received.lock().push(received);
     let served = served.unwrap_or_else(|| Served::hidden("nothing is here").status(404));
     match served.body {
         Body::Bytes(bytes) => {
@@ -201,7 +198,7 @@ fn answer(mut request: Request, address: SocketAddr, shared: &Shared) {
 /// The answer of a search service.
 fn found(path: &str, request: &ReceivedRequest, address: SocketAddr, shared: &Shared) -> Option<Served> {
     let results = |text: &str| -> Vec<Value> {
-        let pages = lock(&shared.pages);
+        let pages = shared.pages.lock();
         let titled = pages.iter().filter_map(|(path, served)| Some((path, served, served.title.as_ref()?)));
         titled
             .map(|(path, served, title)| {

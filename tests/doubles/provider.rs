@@ -4,11 +4,12 @@
 use std::collections::VecDeque;
 use std::io::Write;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tiny_http::{Header, Request, Response, Server};
 
@@ -89,14 +90,10 @@ pub struct Provider {
     thread: Option<JoinHandle<()>>,
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl Provider {
     pub fn start(replies: Vec<Reply>) -> Provider {
         let shared = Shared::default();
-        lock(&shared.replies).extend(replies);
+        shared.replies.lock().extend(replies);
         Provider::with(shared)
     }
 
@@ -142,11 +139,11 @@ impl Provider {
     }
 
     pub fn push(&self, reply: Reply) {
-        lock(&self.shared.replies).push_back(reply);
+        self.shared.replies.lock().push_back(reply);
     }
 
     pub fn received(&self) -> Vec<ReceivedRequest> {
-        lock(&self.shared.received).clone()
+        self.shared.received.lock().clone()
     }
 
     /// Whether a caller has disconnected during [`Piece::UntilGone`].
@@ -177,10 +174,10 @@ fn answer(mut request: Request, shared: &Shared) {
         body: serde_json::from_slice(&bytes).unwrap_or(Value::Null),
         bytes,
     };
-    lock(&shared.received).push(received.clone());
+    shared.received.lock().push(received.clone());
     let reply = match &shared.answering {
         Some(answering) => Some(answering(&received)),
-        None => lock(&shared.replies).pop_front(),
+        None => shared.replies.lock().pop_front(),
     };
     let reply = reply.unwrap_or_else(|| Reply::Status(500, Vec::new(), "no reply is scripted".into()));
     match reply {

@@ -5,9 +5,10 @@ use std::io::{BufRead, BufReader, Write};
 use std::net::Shutdown;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::{Condvar, Mutex, MutexGuard};
 use serde_json::Value;
 
 /// Where a call is stopped.
@@ -36,7 +37,7 @@ pub struct WireTap {
 }
 
 fn lock(state: &(Mutex<State>, Condvar)) -> MutexGuard<'_, State> {
-    state.0.lock().unwrap_or_else(PoisonError::into_inner)
+    state.0.lock()
 }
 
 impl WireTap {
@@ -76,9 +77,8 @@ impl WireTap {
     /// Waits until the call has been stopped or, with [`Side::Through`], forwarded.
     #[track_caller]
     pub fn reached(&self) {
-        let state = lock(&self.state);
-        let waited = self.state.1.wait_timeout_while(state, Duration::from_secs(20), |state| !state.reached);
-        let (_state, late) = waited.unwrap_or_else(PoisonError::into_inner);
+        let mut state = lock(&self.state);
+        let late = self.state.1.wait_while_for(&mut state, |state| !state.reached, Duration::from_secs(20));
         assert!(!late.timed_out(), "the call that is to be stopped was not made within 20 s");
     }
 }
@@ -103,7 +103,7 @@ fn pass(client: &UnixStream, real: &PathBuf, state: &Arc<(Mutex<State>, Condvar)
     let back = std::thread::spawn(move || {
         for line in BufReader::new(&from_part).lines().map_while(Result::ok) {
             let id = serde_json::from_str::<Value>(&line).ok().and_then(|line| line["id"].as_u64());
-            let mut awaited = replies.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut awaited = replies.lock();
             if awaited.is_some() && *awaited == id {
                 *awaited = None;
                 print_stopped(&known);
@@ -127,7 +127,7 @@ fn pass(client: &UnixStream, real: &PathBuf, state: &Arc<(Mutex<State>, Condvar)
                 continue;
             }
             Some(Side::Reply) => {
-                *awaited.lock().unwrap_or_else(PoisonError::into_inner) = call["id"].as_u64();
+                *awaited.lock() = call["id"].as_u64();
             }
             Some(Side::Through) | None => {}
         }

@@ -8,10 +8,11 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Sender, channel};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use base64::Engine;
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 
 /// How long a page may take for anything; a busy machine is slow.
@@ -82,7 +83,7 @@ impl Browser {
 
     /// Opens a tab in the window of the others, of which one at a time is visible.
     pub fn tab_behind(&self, width: u32, height: u32) -> Tab {
-        let is_first = self.sessions.lock().expect("sessions").is_empty();
+        let is_first = self.sessions.lock().is_empty();
         let tab = self.attach(is_first);
         tab.resize(width, height);
         tab
@@ -94,8 +95,8 @@ impl Browser {
         let params = json!({"targetId": target["targetId"], "flatten": true});
         let attached = self.process.call(None, "Target.attachToTarget", params);
         let session = attached["sessionId"].as_str().expect("a session").to_owned();
-        self.sessions.lock().expect("sessions").push(session.clone());
-        self.process.inbox.lock().expect("the inbox").events.insert(session.clone(), Vec::new());
+        self.sessions.lock().push(session.clone());
+        self.process.inbox.lock().events.insert(session.clone(), Vec::new());
         let tab = Tab { process: self.process, session };
         for domain in ["Page", "Runtime", "Network", "Log", "Audits"] {
             tab.call(&format!("{domain}.enable"), json!({}));
@@ -109,10 +110,8 @@ impl Drop for Browser {
         // A test that has failed must not panic again, which would end the process and all other tests.
         let params = json!({"browserContextId": self.context});
         let closed = self.process.try_call(None, "Target.disposeBrowserContext", params);
-        let sessions = std::mem::take(self.sessions.get_mut().expect("sessions"));
-        if let Ok(mut inbox) = self.process.inbox.lock() {
-            inbox.events.retain(|session, _| !sessions.contains(session));
-        }
+        let sessions = std::mem::take(self.sessions.get_mut());
+        self.process.inbox.lock().events.retain(|session, _| !sessions.contains(session));
         assert!(closed.is_ok() || std::thread::panicking(), "{closed:?}");
     }
 }
@@ -153,8 +152,8 @@ impl Process {
             message["sessionId"] = session.into();
         }
         let (sender, reply) = channel();
-        self.inbox.lock().expect("the inbox").callers.insert(number, sender);
-        let written = self.to.lock().expect("the pipe").write_all(format!("{message}\0").as_bytes());
+        self.inbox.lock().callers.insert(number, sender);
+        let written = self.to.lock().write_all(format!("{message}\0").as_bytes());
         written.map_err(|error| format!("the browser does not listen: {error}"))?;
         let reply = reply.recv_timeout(PATIENCE).map_err(|error| format!("no answer: {error}"))?;
         if reply["error"].is_null() { Ok(reply["result"].clone()) } else { Err(reply["error"].to_string()) }
@@ -169,7 +168,7 @@ fn sort(output: impl Read, inbox: &Mutex<Inbox>) {
         message.pop();
         let value: Value = serde_json::from_slice(&message).unwrap_or_default();
         message.clear();
-        let mut inbox = inbox.lock().expect("the inbox");
+        let mut inbox = inbox.lock();
         if let Some(number) = value["id"].as_u64() {
             if let Some(caller) = inbox.callers.remove(&number) {
                 _ = caller.send(value);
@@ -178,7 +177,7 @@ fn sort(output: impl Read, inbox: &Mutex<Inbox>) {
             events.push(value);
         }
     }
-    inbox.lock().expect("the inbox").callers.clear();
+    inbox.lock().callers.clear();
 }
 
 impl Tab {
@@ -312,7 +311,7 @@ impl Tab {
     /// What the browser has reported about this tab, by the name of the event.
     pub fn events(&self, name: &str) -> Vec<Value> {
         self.eval("0");
-        let inbox = self.process.inbox.lock().expect("the inbox");
+        let inbox = self.process.inbox.lock();
         let own = inbox.events.get(&self.session).into_iter().flatten().filter(|event| event["method"] == name);
         own.map(|event| event["params"].clone()).collect()
     }

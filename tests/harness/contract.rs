@@ -1,9 +1,10 @@
 //! Checks answers against the contracts of the gateway and of the cognitive server in `share/openapi`.
 
 use std::collections::{BTreeSet, HashMap};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 
 use jsonschema::Validator;
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 
 use crate::http::Answer;
@@ -108,7 +109,7 @@ impl Contract {
     }
 
     fn validator(&self, key: &str, schema: &Value) -> Arc<Validator> {
-        let mut validators = self.validators.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut validators = self.validators.lock();
         let made = validators.entry(key.to_owned()).or_insert_with(|| {
             let whole = json!({"allOf": [schema], "components": self.document["components"]});
             let options = jsonschema::options().with_draft(jsonschema::Draft::Draft202012);

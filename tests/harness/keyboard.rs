@@ -5,13 +5,14 @@ use std::io::Write;
 use std::os::fd::AsFd;
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 use nix::pty::{Winsize, openpty};
 use nix::sys::termios::{SetArg, Termios, tcgetattr, tcsetattr};
+use parking_lot::Mutex;
 use rustix::termios::tcsetwinsize;
 
 use crate::terminal::read_output;
@@ -71,7 +72,7 @@ impl Terminal {
         let reader = std::thread::spawn(move || {
             read_output(&mut screen, |bytes| {
                 let now = Instant::now();
-                let mut shown = written.lock().expect("the screen");
+                let mut shown = written.lock();
                 shown.screen.process(bytes);
                 shown.bytes.extend(bytes);
                 let end = shown.bytes.len();
@@ -83,17 +84,17 @@ impl Terminal {
 
     /// The current text of the screen.
     pub fn screen(&self) -> String {
-        self.state.lock().expect("the screen").screen.screen().contents()
+        self.state.lock().screen.screen().contents()
     }
 
     /// Everything that has been written to it so far.
     pub fn written(&self) -> String {
-        String::from_utf8_lossy(&self.state.lock().expect("the screen").bytes).into_owned()
+        String::from_utf8_lossy(&self.state.lock().bytes).into_owned()
     }
 
     /// The number of bytes that have been written to it so far.
     pub fn length(&self) -> usize {
-        self.state.lock().expect("the screen").bytes.len()
+        self.state.lock().bytes.len()
     }
 
     /// Waits until a text is written after the first `from` bytes, and returns the time; `None` if it is not written
@@ -101,7 +102,7 @@ impl Terminal {
     pub fn wait_for_written(&self, from: usize, text: &str, limit: Duration) -> Option<Instant> {
         let end = Instant::now() + limit;
         while Instant::now() < end {
-            let shown = self.state.lock().expect("the screen");
+            let shown = self.state.lock();
             let bytes = shown.bytes.get(from..).unwrap_or_default();
             let found = bytes.windows(text.len()).position(|window| window == text.as_bytes());
             if let Some(at) = found {
@@ -133,7 +134,7 @@ impl Terminal {
 
     /// The row and column of the cursor, from 0.
     pub fn cursor(&self) -> (u16, u16) {
-        self.state.lock().expect("the screen").screen.screen().cursor_position()
+        self.state.lock().screen.screen().cursor_position()
     }
 
     /// Waits until the screen contains a text, and returns the screen.
@@ -168,7 +169,7 @@ impl Terminal {
     }
 
     pub fn resize(&self, columns: u16, rows: u16) {
-        self.state.lock().expect("the screen").screen.screen_mut().set_size(rows, columns);
+        self.state.lock().screen.screen_mut().set_size(rows, columns);
         let size = rustix::termios::Winsize { ws_row: rows, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
         tcsetwinsize(self.keyboard.as_fd(), size).expect("a size");
     }

@@ -1,6 +1,6 @@
 //! Computes vectors of search queries, if the operator has chosen a model for it.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use ken_types::ops::documents::{PutVectors, VECTOR_DIMENSIONS, VectorsPut};
@@ -8,6 +8,7 @@ use ken_types::ops::model::Embedded;
 use ken_types::ops::store::QueryVector;
 use ken_types::{Code, Error};
 use ken_wire::Pool;
+use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use crate::model::WireModel;
@@ -55,7 +56,7 @@ impl Embedding {
 
 impl Parts {
     async fn embed(&self, text: &str) -> Result<Embedded, Error> {
-        match &*self.failed.lock().unwrap_or_else(PoisonError::into_inner) {
+        match &*self.failed.lock() {
             Some((at, error)) if at.elapsed() < PAUSE_AFTER_FAILURE => return Err(error.clone()),
             _ => {}
         }
@@ -68,8 +69,7 @@ impl Parts {
         // If the model refuses one text, it can still accept the next one.
         let failed = embedded.as_ref().err();
         let failed = failed.filter(|error| !is_refusal(error));
-        *self.failed.lock().unwrap_or_else(PoisonError::into_inner) =
-            failed.map(|error| (Instant::now(), error.clone()));
+        *self.failed.lock() = failed.map(|error| (Instant::now(), error.clone()));
         embedded
     }
 

@@ -2,9 +2,10 @@
 //! a crash the model reads only that there was an image.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use ken_types::event::{Block, Message};
+use parking_lot::Mutex;
 
 /// What stands in an event in place of the bytes of an image. Clients of the event format know it by these words.
 pub(crate) const NO_IMAGE_DATA: &str = "[image data omitted from event]";
@@ -26,14 +27,14 @@ impl Pictures {
             }
         }
         if !taken.is_empty() {
-            self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(call.to_owned(), taken);
+            self.0.lock().insert(call.to_owned(), taken);
         }
     }
 
     /// Puts the images back into the results of a request, those of the newest results first, as far as there is room. Of the
     /// others only the mention in the text is left.
     pub(crate) fn put_back(&self, messages: &mut [Message]) {
-        let kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let kept = self.0.lock();
         let mut room = MAX_REQUEST_BYTES;
         for message in messages.iter_mut().rev() {
             let Message::ToolResult { tool_call_id, content, .. } = message else {

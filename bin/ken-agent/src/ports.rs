@@ -3,8 +3,8 @@
 use std::collections::{BTreeSet, HashSet};
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
-use std::sync::{Arc, Mutex};
 
 use ken_types::Error;
 use ken_types::event::{Body, ToolResult};
@@ -13,6 +13,7 @@ use ken_types::ops::approvals::{Approval as ApprovalRequest, PutApproval};
 use ken_types::ops::model::ToolSpec;
 use ken_types::ops::store::Claim;
 use ken_types::ops::tools::{Approval, CallTool};
+use parking_lot::Mutex;
 use serde_json::Value;
 use tokio::sync::{mpsc, oneshot};
 

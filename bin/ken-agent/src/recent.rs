@@ -2,10 +2,11 @@
 //! its reply continues the history that is kept here; if not, the reply is the whole history.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use ken_types::id::SubmissionId;
 use ken_types::ops::store::ReadHistory;
+use parking_lot::Mutex;
 
 use crate::past::{Loaded, Past};
 
@@ -37,7 +38,7 @@ struct Entry {
 impl Recent {
     /// Returns the id of the newest kept exchange of this conversation. `None` if no history with this limit is kept.
     pub(crate) fn newest(&self, request: &ReadHistory) -> Option<SubmissionId> {
-        let kept = self.lock();
+        let kept = self.0.lock();
         let entry = kept.by_instance.get(&request.instance)?;
         let newest = entry.past.last().filter(|_| entry.limit == request.limit);
         newest.map(|newest| newest.id.clone())
@@ -46,7 +47,7 @@ impl Recent {
     /// Puts the kept exchanges before those of the store's reply, and keeps the result. Returns false if the reply continues a
     /// history that is no longer kept; the caller then has to read the whole history.
     pub(crate) fn complete(&self, request: &ReadHistory, loaded: &mut Loaded) -> bool {
-        let mut kept = self.lock();
+        let mut kept = self.0.lock();
         let earlier = kept.take(&request.instance);
         if loaded.history.continues {
             let fits = |entry: &Entry| entry.past.last().map(|newest| &newest.id) == request.after.as_ref();
@@ -60,10 +61,6 @@ impl Recent {
         }
         kept.put(request, &loaded.past);
         true
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Kept> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -2,7 +2,7 @@
 //! they are. As long as nothing has changed there, which the agent can see without reading, the last list is used.
 
 use std::path::Path;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use ken_skills::{GREETING, InForce, Sources, Stamp};
@@ -13,6 +13,7 @@ use ken_types::ops::texts::{
     EnteredPaths, ListTexts, ProjectRules, ReadSkill, SkillInForce, Texts, TextsBelow, TextsList, TextsSkill,
 };
 use ken_wire::Pool;
+use parking_lot::Mutex;
 use serde::Deserialize;
 
 /// The maximum size of the list of skills in a request, in bytes: about a thousand tokens.
@@ -49,14 +50,10 @@ impl Skills {
         Skills { source: Source::Files(InForce::new(sources)), last: Mutex::default() }
     }
 
-    fn lock(&self) -> MutexGuard<'_, LastRead> {
-        self.last.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Returns the skills and rules of the workspace. If ken-tools does not answer, returns those that were read last.
     pub(crate) async fn texts(&self) -> Arc<Texts> {
         let (last, is_current) = {
-            let last = self.lock();
+            let last = self.last.lock();
             (last.texts.clone(), last.stamp.as_ref().is_some_and(Stamp::holds))
         };
         if is_current {
@@ -82,7 +79,7 @@ impl Skills {
     }
 
     fn keep(&self, texts: Texts) -> Arc<Texts> {
-        let mut last = self.lock();
+        let mut last = self.last.lock();
         for text in texts.left_out.iter().filter(|text| !last.texts.left_out.contains(text)) {
             tracing::warn!("{text}");
         }

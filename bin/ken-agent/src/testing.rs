@@ -1,6 +1,6 @@
 //! A store, a model and tools in memory, for tests without sockets.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use ken_skills::Sources;
 use ken_types::event::{Event, Message, ModelName, Purpose, StopReason, ToolResult, Usage, VERSION};
@@ -13,6 +13,7 @@ use ken_types::ops::store::{
     SubmissionKind,
 };
 use ken_types::{Error, Offset, Timestamp};
+use parking_lot::Mutex;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
@@ -97,7 +98,7 @@ pub(crate) struct Kept {
 impl MemoryStore {
     pub(crate) fn holding(events: &[Event], history: History) -> MemoryStore {
         let store = MemoryStore::default();
-        let mut kept = store.kept.lock().unwrap();
+        let mut kept = store.kept.lock();
         kept.events = events.iter().map(|event| serde_json::value::to_raw_value(event).unwrap()).collect();
         kept.history = history;
         drop(kept);
@@ -105,12 +106,12 @@ impl MemoryStore {
     }
 
     pub(crate) fn events(&self) -> Vec<Event> {
-        let kept = self.kept.lock().unwrap();
+        let kept = self.kept.lock();
         kept.events.iter().map(|event| serde_json::from_str(event.get()).unwrap()).collect()
     }
 
     fn write(&self, first_index: u64, events: Vec<Box<RawValue>>) -> Result<(), Error> {
-        let mut kept = self.kept.lock().unwrap();
+        let mut kept = self.kept.lock();
         if kept.lease_lost {
             return Err(Error::conflict("the lease is not the newest"));
         }
@@ -133,7 +134,7 @@ impl Store for MemoryStore {
 
     async fn settle(&self, args: SettleSubmission) -> Result<(), Error> {
         self.write(args.first_index, args.events.clone())?;
-        self.kept.lock().unwrap().settled = Some(args);
+        self.kept.lock().settled = Some(args);
         Ok(())
     }
 
@@ -167,11 +168,11 @@ impl Store for MemoryStore {
     }
 
     async fn history(&self, _args: ReadHistory) -> Result<Loaded, Error> {
-        Ok(self.kept.lock().unwrap().history.clone().into())
+        Ok(self.kept.lock().history.clone().into())
     }
 
     async fn recorded(&self, args: ReadStream) -> Result<StreamPage, Error> {
-        let kept = self.kept.lock().unwrap();
+        let kept = self.kept.lock();
         let end = kept.events.len() as u64;
         let start = args.offset.before(end);
         let next = end.min(start + 3); // small pages, so that several reads are needed
@@ -226,7 +227,7 @@ impl Model for MemoryModel {
     type Reply = MemoryReply;
 
     async fn info(&self) -> Result<ModelState, Error> {
-        let mut left = self.absences.lock().unwrap();
+        let mut left = self.absences.lock();
         if *left > 0 {
             *left -= 1;
             return Err(Error::unavailable("model cannot be reached"));
@@ -236,7 +237,7 @@ impl Model for MemoryModel {
 
     async fn generate(&self, request: &Generate) -> Result<MemoryReply, ModelError> {
         let request = &request.clone().with_past_messages();
-        self.requests.lock().unwrap().push(request.clone());
+        self.requests.lock().push(request.clone());
         let answers = request.messages.iter().rev().take_while(|message| !matches!(message, Message::User { .. }));
         let place = answers.filter(|message| matches!(message, Message::Assistant { .. })).count();
         let prompt =
@@ -326,7 +327,7 @@ impl Reply for MemoryReply {
                 }
                 Act::Fail(error) => return Some(Err(error)),
                 Act::Die => {
-                    let mut left = self.deaths.lock().unwrap();
+                    let mut left = self.deaths.lock();
                     if *left > 0 {
                         *left -= 1;
                         self.died = true;
@@ -375,7 +376,7 @@ impl Tools for TestTools {
     fn call(&self, requested: RequestedCall, _grant: Option<Grant>) -> Pending<'static, Result<ToolResult, String>> {
         let call = requested.call;
         let id = in_session(requested.caller.session.as_str(), &call.id);
-        self.ran.lock().unwrap().push(id);
+        self.ran.lock().push(id);
         Box::pin(async move {
             match call.name.as_str() {
                 "broken" => Err("it broke".to_owned()),

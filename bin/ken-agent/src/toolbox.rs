@@ -1,6 +1,6 @@
 //! The interface through which an agent calls the tools of ken-tools.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use ken_types::event::{Body, NO_TOOL, ToolResult};
@@ -11,6 +11,7 @@ use ken_types::ops::tools::{
 };
 use ken_types::{Code, Error};
 use ken_wire::Pool;
+use parking_lot::Mutex;
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::ports::{Grant, Pending, RequestedCall, ToolFacts, Tools, interrupted, reason};
@@ -48,12 +49,8 @@ impl WireTools {
         WireTools { pool, known: Mutex::default() }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Known> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn find(&self, name: &str) -> Option<Tool> {
-        let tools = self.lock().tools.clone();
+        let tools = self.known.lock().tools.clone();
         tools.iter().find(|tool| tool.spec.name == name).cloned()
     }
 }
@@ -62,7 +59,7 @@ impl Tools for WireTools {
     fn refresh(&self) -> Pending<'_, ()> {
         Box::pin(async move {
             let (known, asked_at) = {
-                let known = self.lock();
+                let known = self.known.lock();
                 (known.tag.clone(), known.asked_at)
             };
             if asked_at.is_some_and(|asked_at| asked_at.elapsed() < FRESH) {
@@ -71,10 +68,10 @@ impl Tools for WireTools {
             let args = ListTools { unless: Some(known), ..ListTools::default() };
             let asked_at = Some(Instant::now());
             match self.pool.call::<ToolsList>(&args, LIST).await {
-                Ok(list) if Some(&list.tag) == args.unless.as_ref() => self.lock().asked_at = asked_at,
+                Ok(list) if Some(&list.tag) == args.unless.as_ref() => self.known.lock().asked_at = asked_at,
                 Ok(list) => {
                     let tools = Arc::new(list.tools);
-                    *self.lock() = Known { asked_at, tools, tag: list.tag, process: list.process };
+                    *self.known.lock() = Known { asked_at, tools, tag: list.tag, process: list.process };
                 }
                 Err(error) => {
                     tracing::warn!(code = error.code.name(), "the list of tools cannot be read: {}", error.message);
@@ -84,13 +81,13 @@ impl Tools for WireTools {
     }
 
     fn list(&self, agent: &str) -> Vec<ToolSpec> {
-        let tools = self.lock().tools.clone();
+        let tools = self.known.lock().tools.clone();
         let own = tools.iter().filter(|tool| tool.agents.iter().any(|known| known == agent));
         own.map(|tool| tool.spec.clone()).collect()
     }
 
     fn facts(&self, name: &str) -> ToolFacts {
-        let process = self.lock().process.clone();
+        let process = self.known.lock().process.clone();
         let facts = self.find(name).map(|tool| ToolFacts {
             is_idempotent: tool.idempotent,
             outside: tool.outside,
@@ -197,7 +194,7 @@ mod tests {
         let tools = WireTools::new(Pool::new("/nowhere"));
         let set = |process: &str| {
             let known = vec![tool("a", &["one", "two"], "web"), tool("b", &["two"], "mail")];
-            *tools.lock() = Known { tools: Arc::new(known), process: process.to_owned(), ..Known::default() };
+            *tools.known.lock() = Known { tools: Arc::new(known), process: process.to_owned(), ..Known::default() };
         };
         set("p1");
         let names = |agent: &str| tools.list(agent).into_iter().map(|tool| tool.name).collect::<Vec<_>>();
@@ -221,7 +218,7 @@ mod tests {
         };
         let tools = WireTools::new(Pool::new("/nowhere"));
         assert_eq!(paused.block_on(tools.call(requested.clone(), None)).unwrap_err(), format!("{NO_TOOL}a`."));
-        *tools.lock() = Known { tools: Arc::new(vec![tool("a", &["one"], "web")]), ..Known::default() };
+        *tools.known.lock() = Known { tools: Arc::new(vec![tool("a", &["one"], "web")]), ..Known::default() };
         paused.block_on(async {
             let begun = Instant::now();
             let called = timeout(10 * MAX_UNREACHABLE, tools.call(requested, None)).await.expect("it is given up");

@@ -1,6 +1,6 @@
 //! Runs the tool calls of one turn concurrently.
 
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
 use ken_types::Timestamp;
 use ken_types::event::{Block, Body, NO_TOOL, ToolResult};
@@ -138,7 +138,7 @@ async fn rules_of_entered(ports: &Ports, caller: &Caller, arguments: &Value) -> 
         return None;
     }
     let rules = ports.skills.rules_below(caller.claim.workspace.as_deref(), places).await;
-    let mut entered = caller.entered.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut entered = caller.entered.lock();
     let fresh = rules.into_iter().filter(|(file, _)| entered.insert(file.clone()));
     let texts: Vec<String> = fresh.map(|(_, text)| format!("\n\n{text}")).collect();
     (!texts.is_empty()).then(|| texts.concat())

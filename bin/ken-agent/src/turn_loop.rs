@@ -433,7 +433,7 @@ mod tests {
         let paused = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
         for (failures, is_known) in [(0, true), (MAX_PAUSES, true), (MAX_PAUSES + 1, false)] {
             let model = MemoryModel::new(Vec::new());
-            *model.absences.lock().unwrap() = failures;
+            *model.absences.lock() = failures;
             let known = paused.block_on(info(&model));
             assert_eq!(known.is_ok(), is_known, "{failures}");
         }

@@ -5,11 +5,12 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use ignore::gitignore::{Gitignore, GitignoreBuilder};
 use ignore::{Match, WalkBuilder};
 use ken_types::Error;
+use parking_lot::Mutex;
 
 use crate::rel_path::RelPath;
 use crate::settings::Settings;
@@ -76,13 +77,13 @@ impl Ignored {
     }
 
     pub(crate) fn patterns(&self) -> Patterns {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner).patterns.clone()
+        self.state.lock().patterns.clone()
     }
 
     /// Returns how many files the walks have left out, by folder. Files of `saved` do not count. A long list ends with
     /// the sum of the rest.
     pub(crate) fn left_out(&self, settings: &Settings, saved: &dyn Fn(&RelPath) -> bool) -> Vec<String> {
-        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let state = self.state.lock();
         let mut single: BTreeMap<RelPath, usize> = BTreeMap::new();
         for file in state.files.iter().filter(|file| !saved(file)) {
             *single.entry(file.around()).or_default() += 1;
@@ -102,7 +103,7 @@ impl Ignored {
 
     /// Whether a walk that began at `start` leaves out a place in a folder that it has not left out.
     fn takes(&self, start: &RelPath, place: &RelPath, is_folder: bool) -> bool {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.state.lock();
         let mut folder = place.clone();
         while let Some((parent, _)) = folder.split().filter(|_| folder != *start) {
             // Patterns of a deeper folder take precedence.

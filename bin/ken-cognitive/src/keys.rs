@@ -1,9 +1,10 @@
 //! API keys and their roles. Only digests of keys are stored.
 
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::Arc;
 
 use ken_types::{Error, Timestamp, hex, id};
+use parking_lot::{Mutex, RwLock};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 use subtle::ConstantTimeEq;
@@ -78,7 +79,7 @@ impl Keys {
     pub(crate) fn find(&self, key: &[u8]) -> Option<Owner> {
         let given: Digest = Sha256::digest(key).into();
         let is_configured = bool::from(self.configured.ct_eq(&given));
-        let owners = self.owners.read().unwrap_or_else(PoisonError::into_inner).clone();
+        let owners = self.owners.read().clone();
         let mut found = None;
         for owner in owners.iter() {
             if bool::from(owner.digest.ct_eq(&given)) {
@@ -93,7 +94,7 @@ impl Keys {
 
     /// Returns all added keys, oldest first.
     pub(crate) fn list(&self) -> Vec<Entry> {
-        self.entries.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.entries.lock().clone()
     }
 
     /// Checks a new key and returns its entry without adding it.
@@ -127,14 +128,14 @@ impl Keys {
     }
 
     fn change(&self, change: impl FnOnce(&mut Vec<Entry>) -> Result<(), Error>) -> Result<(), Error> {
-        let mut entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut entries = self.entries.lock();
         let mut changed = entries.clone();
         change(&mut changed)?;
         let text = serde_json::to_string_pretty(&changed)
             .map_err(|error| Error::internal(format!("the keys could not be written: {error}")))?;
         let owners = owners(&changed).ok_or_else(|| damaged(&self.path, "a key_hash is not a SHA-256 digest"))?;
         file::write(&self.path, &text)?;
-        *self.owners.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(owners);
+        *self.owners.write() = Arc::new(owners);
         *entries = changed;
         Ok(())
     }

@@ -1,11 +1,11 @@
 //! Observes a run for the audit log and the metrics.
 
 use std::future::ready;
-use std::sync::{Mutex, PoisonError};
 
 use ken_audit::Record;
 use ken_flow::{Event, Observer, Pending, StepEnd};
 use ken_types::Error;
+use parking_lot::Mutex;
 use serde_json::json;
 
 use crate::metrics::Metrics;
@@ -24,7 +24,7 @@ impl<'a> AuditObserver<'a> {
     }
 
     pub(crate) fn into_records(self) -> Vec<Record> {
-        self.records.into_inner().unwrap_or_else(PoisonError::into_inner)
+        self.records.into_inner()
     }
 
     /// Returns the audit record of an event. It contains numbers and names of steps, but not the issues, because these
@@ -53,7 +53,7 @@ impl Observer for AuditObserver<'_> {
     fn event<'a>(&'a self, event: &'a Event) -> Pending<'a, Result<(), Error>> {
         self.metrics.governance(event);
         let record = self.record(event);
-        self.records.lock().unwrap_or_else(PoisonError::into_inner).push(record);
+        self.records.lock().push(record);
         Box::pin(ready(Ok(())))
     }
 }

@@ -1,7 +1,7 @@
 //! Workflow runs that were started at the gateway. They are claimed from the store, executed by the engine and recorded
 //! step by step. A recorded step is not executed again. If a step that calls a model is interrupted, the run fails.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ken_claims::{Claimer, Held, Run, Worker};
@@ -14,6 +14,7 @@ use ken_types::ops::store::{Claim, EndReason, Work};
 use ken_types::places::Places;
 use ken_types::{Code, Error};
 use ken_wire::Pool;
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::sync::watch;
 use tokio::time::sleep;
@@ -88,7 +89,7 @@ async fn execute(app: &Cognitive, run: &Run, deadline: Instant) -> Result<Result
     };
     let request = Request { deadline: Some(deadline), settings: app.engine.settings(), observer: &recorder };
     let done = app.engine.run(&definition, &data, request).await;
-    if let Some(lost) = recorder.lost.lock().unwrap_or_else(PoisonError::into_inner).take() {
+    if let Some(lost) = recorder.lost.lock().take() {
         return Err(lost);
     }
     match done {
@@ -174,7 +175,7 @@ impl RunRecorder<'_> {
 
     fn keep(&self, written: Result<(), Error>) -> Result<(), Error> {
         written.inspect_err(|error| {
-            *self.lost.lock().unwrap_or_else(PoisonError::into_inner) = Some(error.clone());
+            *self.lost.lock() = Some(error.clone());
         })
     }
 }

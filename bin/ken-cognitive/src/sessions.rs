@@ -2,10 +2,11 @@
 //! audit log are durable.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use ken_types::Error;
+use parking_lot::Mutex;
 
 use crate::keys::{Owner, Role};
 
@@ -36,7 +37,7 @@ const MAX_BYTES: usize = 2 << 20;
 impl Sessions {
     /// Creates a session, or checks that an existing one belongs to the caller.
     pub(crate) fn claim(&self, id: &str, user_id: &str) -> Result<(), Error> {
-        let mut kept = self.lock();
+        let mut kept = self.0.lock();
         match kept.by_id.get(id) {
             Some(session) if &*session.owner != user_id => {
                 Err(Error::forbidden("this session belongs to another user").at("/session_id"))
@@ -55,7 +56,7 @@ impl Sessions {
 
     /// Adds a JSON entry. A session that has been removed in the meantime is created again, unless another user has it now.
     pub(crate) fn record(&self, id: &str, user_id: &str, entry: Bytes) {
-        let mut kept = self.lock();
+        let mut kept = self.0.lock();
         match kept.by_id.get(id) {
             Some(session) if &*session.owner != user_id => return,
             Some(_) => kept.touch(id),
@@ -67,7 +68,7 @@ impl Sessions {
 
     /// Returns the entries, oldest first, to the owner and to admins. Returns `None` for other callers.
     pub(crate) fn history(&self, id: &str, caller: &Owner) -> Option<Vec<Bytes>> {
-        let kept = self.lock();
+        let kept = self.0.lock();
         let session = kept.by_id.get(id)?;
         let may_see = session.owner == caller.user_id || caller.role == Role::Admin;
         may_see.then(|| session.entries.iter().cloned().collect())
@@ -75,7 +76,7 @@ impl Sessions {
 
     /// Removes the sessions of a user, whose name may become that of somebody else.
     pub(crate) fn forget(&self, user_id: &str) {
-        let mut kept = self.lock();
+        let mut kept = self.0.lock();
         let of_user = kept.by_id.iter().filter(|(_, session)| &*session.owner == user_id);
         let ids: Vec<String> = of_user.map(|(id, _)| id.clone()).collect();
         for id in ids {
@@ -84,11 +85,7 @@ impl Sessions {
     }
 
     pub(crate) fn count(&self) -> usize {
-        self.lock().by_id.len()
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Kept> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock().by_id.len()
     }
 }
 
@@ -167,7 +164,7 @@ mod tests {
         assert_eq!(sessions.history("berta's", &berta), Some(Vec::new()));
         sessions.forget("anna");
         assert_eq!(sessions.count(), 1);
-        let kept = sessions.lock();
+        let kept = sessions.0.lock();
         let bytes: usize =
             kept.by_id.iter().map(|(id, one)| id.len() + one.entries.iter().map(Bytes::len).sum::<usize>()).sum();
         assert_eq!((kept.bytes, kept.by_use.len()), (bytes, kept.by_id.len()));

@@ -5,10 +5,10 @@
 
 use std::collections::HashMap;
 use std::hash::Hash;
-use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
 use ken_http::{Clock, Quota, Rate};
+use parking_lot::Mutex;
 
 /// The counts of one limit by caller.
 pub(crate) struct Window<K> {
@@ -44,7 +44,7 @@ impl<K: Copy + Eq + Hash> Window<K> {
 
     fn find(&self, caller: K, takes: bool) -> Quota {
         let now = (self.clock)();
-        let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut counts = self.counts.lock();
         let fresh = Count { began: now, taken: 0 };
         let known = counts.get(&caller).copied().filter(|count| !self.is_over(count, now));
         let mut count = known.unwrap_or(fresh);
@@ -97,7 +97,7 @@ mod tests {
     fn window(rate: &str) -> (Window<u32>, Arc<Mutex<Duration>>) {
         let hand = Arc::new(Mutex::new(Duration::ZERO));
         let (start, turned) = (Instant::now(), hand.clone());
-        let clock: Clock = Arc::new(move || start + *turned.lock().unwrap());
+        let clock: Clock = Arc::new(move || start + *turned.lock());
         (Window::new(rate.parse().unwrap(), clock), hand)
     }
 
@@ -111,13 +111,13 @@ mod tests {
             }
             // The quota applies until the last moment of the period.
             for passed in [0, 1, span / 2, span - 1] {
-                *hand.lock().unwrap() = Duration::from_millis(passed);
+                *hand.lock() = Duration::from_millis(passed);
                 let over = window.take(1);
                 assert_eq!((over.limit, over.remaining), (3, 0));
                 assert_eq!(over.retry_after_ms, Some(span - passed), "{rate}");
                 assert_eq!(over.reset_s, (span - passed).div_ceil(1_000));
             }
-            *hand.lock().unwrap() = Duration::from_millis(span);
+            *hand.lock() = Duration::from_millis(span);
             assert_eq!(window.take(1).remaining, 2);
         }
     }
@@ -131,7 +131,7 @@ mod tests {
             assert!(window.take(1).retry_after_ms.is_some());
         }
         assert_eq!(window.peek(2).remaining, 1);
-        *hand.lock().unwrap() = Duration::from_secs(60);
+        *hand.lock() = Duration::from_secs(60);
         assert_eq!(window.take(1).retry_after_ms, None);
     }
 
@@ -139,7 +139,7 @@ mod tests {
     #[test]
     fn a_caller_that_is_known_displaces_nobody() {
         let (window, hand) = window("9/minute");
-        let seconds = |seconds| *hand.lock().unwrap() = Duration::from_secs(seconds);
+        let seconds = |seconds| *hand.lock() = Duration::from_secs(seconds);
         let (last, new) = (MAX_CALLERS as u32 - 1, MAX_CALLERS as u32);
         let remaining = |callers: [u32; 3]| callers.map(|caller| window.peek(caller).remaining);
         for caller in 0..=last {
@@ -150,12 +150,12 @@ mod tests {
         assert_eq!(remaining([0, 1, last]), [8, 8, 7]);
         window.take(new);
         assert_eq!(remaining([0, 1, new]), [9, 8, 8], "the oldest counter is gone");
-        assert_eq!(window.counts.lock().unwrap().len(), MAX_CALLERS);
+        assert_eq!(window.counts.lock().len(), MAX_CALLERS);
         // If the periods of some are over, nobody else has to go.
         seconds(61);
         window.take(new + 1);
         assert_eq!(remaining([1, 2, new + 1]), [9, 8, 8]);
-        assert_eq!(window.counts.lock().unwrap().len(), MAX_CALLERS);
+        assert_eq!(window.counts.lock().len(), MAX_CALLERS);
     }
 
     #[test]
@@ -164,7 +164,7 @@ mod tests {
         for caller in 0..10_000 {
             assert_eq!(window.take(caller).retry_after_ms, None);
         }
-        assert!(window.counts.lock().unwrap().len() <= MAX_CALLERS);
+        assert!(window.counts.lock().len() <= MAX_CALLERS);
         assert!(window.take(9_999).retry_after_ms.is_some());
     }
 }

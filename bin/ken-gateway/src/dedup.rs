@@ -1,10 +1,9 @@
 //! Marks calls that must take effect once, although the store may receive them twice (see `CallMark`).
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
-
 use ken_types::Error;
 use ken_types::id::Mint;
 use ken_types::ops::streams::CallMark;
+use parking_lot::Mutex;
 
 /// The deduplication slots of this process.
 #[derive(Debug)]
@@ -28,16 +27,12 @@ impl DedupSlots {
 
     /// Takes a slot for one call. Dropping the slot returns it.
     pub(crate) fn take(&self) -> DedupSlot<'_> {
-        let mut free = self.lock();
+        let mut free = self.free.lock();
         let (slot, last) = free.slots.pop().unwrap_or_else(|| {
             free.created += 1;
             (free.created, 0)
         });
         DedupSlot { slots: self, slot, number: last + 1 }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Free> {
-        self.free.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -57,7 +52,7 @@ impl DedupSlot<'_> {
 
 impl Drop for DedupSlot<'_> {
     fn drop(&mut self) {
-        self.slots.lock().slots.push((self.slot, self.number));
+        self.slots.free.lock().slots.push((self.slot, self.number));
     }
 }
 

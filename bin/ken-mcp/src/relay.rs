@@ -1,13 +1,14 @@
 //! Copies messages: each line of standard input is a request to the gateway, and its answer comes back as lines.
 
 use std::io::{self, Write};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use ken_client::{Gateway, OpenResponse};
 use ken_types::{Error, json};
+use parking_lot::{Condvar, Mutex, MutexGuard};
 use serde_json::Value;
 
 /// The maximum number of requests that are answered at the same time. Further ones wait to be read.
@@ -42,10 +43,6 @@ struct OpenRequest {
 struct Agreed {
     session: Option<String>,
     version: Option<String>,
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Relay {
@@ -83,7 +80,7 @@ impl Relay {
         std::thread::spawn(move || {
             // An error means that nobody reads standard output any more.
             _ = relay.send(&line, &message);
-            let mut open = lock(&relay.open);
+            let mut open = relay.open.lock();
             if let Some(own) = open.iter().position(|request| request.id == id) {
                 open.swap_remove(own);
             }
@@ -98,9 +95,9 @@ impl Relay {
     }
 
     fn wait_while(&self, holds: impl Fn(&[OpenRequest]) -> bool) -> MutexGuard<'_, Vec<OpenRequest>> {
-        let mut open = lock(&self.open);
+        let mut open = self.open.lock();
         while holds(&open) {
-            open = self.less.wait(open).unwrap_or_else(PoisonError::into_inner);
+            self.less.wait(&mut open);
         }
         open
     }
@@ -109,14 +106,14 @@ impl Relay {
     fn note_cancellation(&self, message: &Value) {
         if message.get("method").is_some_and(|method| method == "notifications/cancelled") {
             let id = message.pointer("/params/requestId");
-            let mut open = lock(&self.open);
+            let mut open = self.open.lock();
             let cancelled = open.iter_mut().filter(|request| Some(&request.id) == id);
             cancelled.for_each(|request| request.is_cancelled = true);
         }
     }
 
     fn is_cancelled(&self, message: &Value) -> bool {
-        let open = lock(&self.open);
+        let open = self.open.lock();
         open.iter().any(|request| request.is_cancelled && message.get("id") == Some(&request.id))
     }
 
@@ -151,7 +148,7 @@ impl Relay {
             let name = text("/params/name").or_else(|| text("/params/uri"));
             headers.extend(name.map(|name| ("mcp-name", value(name))));
         } else {
-            let Agreed { session, version } = lock(&self.agreed).clone();
+            let Agreed { session, version } = self.agreed.lock().clone();
             headers.extend(session.map(|session| ("mcp-session-id", session)));
             headers.extend(version.map(|version| ("mcp-protocol-version", version)));
         }
@@ -191,7 +188,7 @@ impl Relay {
     fn keep(&self, message: &Value, session: Option<&str>, found: &Value) {
         if message.get("method").is_some_and(|method| method == "initialize") {
             let version = found.pointer("/result/protocolVersion").and_then(Value::as_str);
-            *lock(&self.agreed) = Agreed { session: session.map(str::to_owned), version: version.map(str::to_owned) };
+            *self.agreed.lock() = Agreed { session: session.map(str::to_owned), version: version.map(str::to_owned) };
         }
     }
 }

@@ -2,11 +2,11 @@
 //! goes through and shows whether it has come back. All of it is forgotten when the part ends: one failure is enough to know it again.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use ken_types::ops::model::{AT_PROVIDER, ProviderHealth};
 use ken_types::{Code, Error, Timestamp};
+use parking_lot::Mutex;
 
 /// The pauses before one call goes through again: after the first failure, the second in a row, and so on.
 const PAUSES_S: [u64; 5] = [5, 10, 20, 40, 60];
@@ -103,7 +103,7 @@ impl Breakers {
     /// Fails if a provider or its model is down. After a pause, and for a model that a person has chosen, the call goes through and
     /// shows whether it is back; others fail meanwhile.
     pub(crate) fn admit(&self, provider: &str, model: &str, is_chosen: bool, now: Instant) -> Result<(), Error> {
-        let mut entries = self.lock();
+        let mut entries = self.entries.lock();
         for name in [provider, model] {
             let Some((entry, down)) = entries.get_mut(name).and_then(|entry| entry.down.map(|down| (entry, down)))
             else {
@@ -119,7 +119,7 @@ impl Breakers {
     }
 
     pub(crate) fn succeed(&self, provider: &str, model: &str) {
-        let mut entries = self.lock();
+        let mut entries = self.entries.lock();
         for name in [provider, model] {
             let Some(entry) = entry(&mut entries, name) else { continue };
             entry.answers(name);
@@ -130,7 +130,7 @@ impl Breakers {
     /// Records a failure. Returns the error for the caller, which says if there is no use in waiting.
     pub(crate) fn fail(&self, provider: &str, model: &str, failed: Failed, now: Instant) -> Error {
         let Failed { error, fault } = failed;
-        let mut entries = self.lock();
+        let mut entries = self.entries.lock();
         if let (Fault::Request | Fault::Model, Some(known)) = (fault, entries.get_mut(provider)) {
             known.answers(provider);
         }
@@ -170,13 +170,13 @@ impl Breakers {
 
     /// Returns why the budget covers no call of a model at the moment, of any of them.
     pub(crate) fn over_budget(&self) -> Option<String> {
-        let refused = self.over_budget.lock().unwrap_or_else(PoisonError::into_inner);
+        let refused = self.over_budget.lock();
         let today = Timestamp::now().day();
         refused.values().find(|(day, _)| *day == today).map(|(_, why)| why.clone())
     }
 
     pub(crate) fn set_over_budget(&self, model: &str, why: Option<String>) {
-        let mut refused = self.over_budget.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut refused = self.over_budget.lock();
         let today = Timestamp::now().day();
         refused.retain(|name, (day, _)| name != model && *day == today);
         if let Some(why) = why
@@ -188,14 +188,14 @@ impl Breakers {
 
     /// Returns the names and causes of those that are down.
     pub(crate) fn down(&self) -> Vec<(String, String)> {
-        let entries = self.lock();
+        let entries = self.entries.lock();
         let down = entries.iter().filter(|(_, entry)| entry.down.is_some());
         down.map(|(name, entry)| (name.clone(), entry.cause.clone())).collect()
     }
 
     pub(crate) fn health(&self, now: Instant) -> Vec<ProviderHealth> {
         let left = |next: Instant| i64::try_from(next.saturating_duration_since(now).as_millis()).unwrap_or_default();
-        let entries = self.lock();
+        let entries = self.entries.lock();
         let health = entries.iter().map(|(name, entry)| ProviderHealth {
             name: name.clone(),
             last_success: entry.last_success,
@@ -205,10 +205,6 @@ impl Breakers {
             next_attempt: entry.down.map(|down| Timestamp::now().plus_millis(left(down.next))),
         });
         health.collect()
-    }
-
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Entry>> {
-        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

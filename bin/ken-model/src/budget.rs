@@ -1,8 +1,8 @@
 //! The budget of model calls. Before a call, the maximum that it may use is reserved in the store. After the call, its
 //! actual use replaces the reservation.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use ken_types::config::Budget as Caps;
@@ -12,6 +12,7 @@ use ken_types::ops::budget::{BudgetReserve, BudgetSettle, BudgetSpent, OfBudget,
 use ken_types::ops::model::{AT_PROVIDER, BudgetState, Delta, Embedded, Generate, Generated};
 use ken_types::{Code, Error, Timestamp};
 use ken_wire::Pool;
+use parking_lot::Mutex;
 
 use crate::breaker::Breakers;
 use crate::embedder::Embedder;
@@ -105,7 +106,7 @@ impl Budget {
 
     /// Reserves what a call may use. Returns the reservation and the maximum number of tokens of the answer.
     async fn reserve(&self, needs: Needs) -> Result<(Open, u64), Error> {
-        let id = self.mint.lock().unwrap_or_else(PoisonError::into_inner).prefixed("call_");
+        let id = self.mint.lock().prefixed("call_");
         let ask = Reserve {
             id: id.clone(),
             session: needs.session,

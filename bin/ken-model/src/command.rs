@@ -5,7 +5,6 @@ use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use clap::{Parser, Subcommand};
@@ -17,6 +16,7 @@ use ken_types::ops::call::{self, Failed};
 use ken_types::ops::model::{Delta, Generate};
 use ken_types::providers::{KNOWN_PROVIDERS, RESERVED_NAMES};
 use ken_types::{Code, Error};
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 
 use crate::choice::{Choice, Setup};
@@ -226,7 +226,7 @@ struct TimedText(Mutex<(Option<Instant>, String)>);
 
 impl DeltaSink for TimedText {
     fn send(&self, delta: Delta) -> Pending<'_, Result<(), Error>> {
-        let mut timed = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut timed = self.0.lock();
         if !matches!(delta, Delta::Start { .. }) {
             timed.0.get_or_insert_with(Instant::now);
         }
@@ -251,7 +251,7 @@ fn try_model(model: &str, text: &str, setup: &Setup<'_>, as_json: bool) -> Resul
     let generated = runtime.block_on(generate(provider, &request, &sink));
     let generated = generated.map_err(|error| with_nearest(error, provider, setup))?;
     let took = started.elapsed();
-    let (first, text) = sink.0.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let (first, text) = sink.0.into_inner();
     let first = first.map_or(took, |first| first - started);
     let usage = generated.usage;
     let ms = |duration: Duration| duration.as_millis() as u64;

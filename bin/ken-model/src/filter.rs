@@ -2,12 +2,12 @@
 
 use std::cell::OnceCell;
 use std::fmt;
-use std::sync::{Mutex, PoisonError};
 
 use ken_tool::{Answer, Error, Filter, MAX_DEPTH, Replied, Reply};
 use ken_types::event::{Block, ModelName, Usage};
 use ken_types::ops::call::{self, Answered, Failed};
 use ken_types::ops::model::{Delta, Generate};
+use parking_lot::Mutex;
 use serde::Serialize;
 use tokio::runtime::{Builder, Runtime};
 
@@ -92,7 +92,7 @@ impl Engine {
 async fn ask(provider: &dyn Provider, request: &Generate) -> Result<Answered, Error> {
     let sink = Collector::default();
     let end = generate(provider, request, &sink).await?;
-    let (text, tool_calls) = sink.0.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let (text, tool_calls) = sink.0.into_inner();
     Ok(Answered {
         text,
         tool_calls,
@@ -108,7 +108,7 @@ struct Collector(Mutex<(String, Vec<Block>)>);
 
 impl DeltaSink for Collector {
     fn send(&self, delta: Delta) -> Pending<'_, Result<(), Error>> {
-        let mut collected = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut collected = self.0.lock();
         match delta {
             Delta::Text { delta } => collected.0.push_str(&delta),
             Delta::ToolCall { id, name, arguments } => collected.1.push(Block::ToolCall { id, name, arguments }),

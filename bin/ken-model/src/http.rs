@@ -2,12 +2,13 @@
 //! it can be cancelled alone: whoever waits for it holds a [`Connection`], and the call ends when that is dropped.
 
 use std::io::{ErrorKind, Read};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use ken_tls::roots;
 use ken_types::Error;
 use ken_types::uri::host_of;
+use parking_lot::Mutex;
 use ureq::config::Config;
 use ureq::http::Response;
 use ureq::tls::TlsConfig;
@@ -67,13 +68,9 @@ impl Http {
 
     /// Returns a connection for one call. It is an open one of an earlier call if there is one.
     pub(crate) fn connection(&self) -> Connection {
-        let agent = lock(&self.idle).pop().unwrap_or_else(|| self.config.new_agent());
+        let agent = self.idle.lock().pop().unwrap_or_else(|| self.config.new_agent());
         Connection { agent, idle: Arc::clone(&self.idle), is_kept: false }
     }
-}
-
-fn lock(idle: &Mutex<Vec<Agent>>) -> MutexGuard<'_, Vec<Agent>> {
-    idle.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The connection of one call. Dropping it ends the call, in whatever thread that runs. Only the resolution of a name
@@ -94,7 +91,7 @@ impl Connection {
 
     /// Keeps the connection for later calls. The call has to be over.
     pub(crate) fn keep(mut self) {
-        let mut idle = lock(&self.idle);
+        let mut idle = self.idle.lock();
         if idle.len() < MAX_IDLE {
             idle.push(self.agent.clone());
             drop(idle);

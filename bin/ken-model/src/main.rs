@@ -22,8 +22,8 @@ mod telemetry;
 mod usage;
 
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use ken_service::{NoOptions, Program, Start, secret};
@@ -31,6 +31,7 @@ use ken_types::Error;
 use ken_types::ops::model::{Delta, ModelBudget, ModelEmbed, ModelGenerate, ModelHealth, ModelInfo};
 use ken_types::providers::Providers;
 use ken_wire::{Context, Daemon, Pool, Table};
+use parking_lot::Mutex;
 use serde_json::{Map, Value, json};
 
 use crate::breaker::Breakers;
@@ -91,7 +92,7 @@ impl Model {
         let down = (!down.is_empty()).then(|| format!("down: {down}"));
         let status = missing.into_iter().chain(down).chain(self.breakers.over_budget());
         let status = status.collect::<Vec<_>>().join("; ");
-        let mut reported = self.status.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut reported = self.status.lock();
         if *reported != status {
             _ = sd_notify::notify(&[sd_notify::NotifyState::Status(&status)]);
             *reported = status;

@@ -316,7 +316,7 @@ impl Store {
         if let Some(why) = self.failure() {
             stats.insert("failure".into(), why.into());
         }
-        let failing = self.writer.counters().failing_work().clone();
+        let failing = self.writer.counters().failing_work.lock().clone();
         if !failing.is_empty() {
             let each = failing.iter().map(|(name, (error, _))| format!("{name}: {}", error.message));
             stats.insert("background_failure".into(), each.collect::<Vec<_>>().join("; ").into());

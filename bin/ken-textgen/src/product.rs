@@ -5,10 +5,11 @@
 //! strictly forward, and only the activations are candle tensors.
 
 use std::ops::Range;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Instant;
 
 use candle_core::{CpuStorage, CustomOp1, Device, Layout, Result, Shape};
+use parking_lot::Mutex;
 
 use crate::plain;
 use crate::simd::{self, ByteRows, ByteToken, CHUNKS, Float, GROUP, Isa, Tile};
@@ -25,10 +26,6 @@ pub struct Engine {
 impl Engine {
     pub fn new(threads: usize, isa: Isa) -> Arc<Engine> {
         Arc::new(Engine { threads: ThreadPool::new(threads), isa, scratch: Mutex::default() })
-    }
-
-    fn scratch(&self) -> MutexGuard<'_, Scratch> {
-        self.scratch.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -139,7 +136,7 @@ impl Product {
     fn stream_rows(&self, weights: &[Float], x: &[f32]) -> Vec<f32> {
         let (width, rows) = (self.outputs, self.chunk());
         let count = self.inputs.div_ceil(rows);
-        let mut scratch = self.engine.scratch();
+        let mut scratch = self.engine.scratch.lock();
         let scratch = scratch.aligned(count * width);
         let parts = scratch.chunks_exact_mut(width).zip(weights.chunks(rows * width)).zip(x.chunks(rows));
         self.engine.threads.each(parts, |_, ((sums, weights), x)| {
@@ -156,7 +153,7 @@ impl Product {
     /// `stream_rows`, so the result of a token does not depend on the other tokens.
     fn by_columns(&self, weights: &[Float], x: &[f32], tokens: usize) -> Vec<f32> {
         const COLUMNS: usize = 48;
-        let mut scratch = self.engine.scratch();
+        let mut scratch = self.engine.scratch.lock();
         let sums = scratch.aligned(tokens * self.outputs);
         self.engine.threads.each(sums.chunks_mut(tokens * COLUMNS), |index, sums| {
             let start = index * COLUMNS;

@@ -1,7 +1,8 @@
 //! The threads that compute a model.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use rayon::ThreadPoolBuilder;
 use rayon::prelude::*;
 
@@ -25,7 +26,7 @@ impl ThreadPool {
         if threads != self.size() {
             let builder = ThreadPoolBuilder::new().num_threads(threads).thread_name(|_| "textgen".to_owned());
             let pool = if threads > 1 { builder.build().ok() } else { None };
-            *self.0.lock().unwrap_or_else(PoisonError::into_inner) = pool.map(Arc::new);
+            *self.0.lock() = pool.map(Arc::new);
         }
     }
 
@@ -50,7 +51,7 @@ impl ThreadPool {
     }
 
     fn pool(&self) -> Option<Arc<rayon::ThreadPool>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.0.lock().clone()
     }
 }
 

@@ -1,13 +1,11 @@
 //! Remembers which calls have begun, so that a call that was interrupted is repeated only if it never began.
 
 use std::collections::HashSet;
-use std::sync::Mutex;
 
 use ken_types::Error;
 use ken_types::id::Mint;
 use ken_types::ops::tools::CallTool;
-
-use crate::lock;
+use parking_lot::Mutex;
 
 /// The maximum number of calls that are remembered. After that, all are forgotten, under a new name of this process.
 const MAX_CALLS: usize = 10_000;
@@ -32,7 +30,7 @@ impl Begun {
     }
 
     pub(crate) fn process(&self) -> String {
-        lock(&self.0).process.clone()
+        self.0.lock().process.clone()
     }
 
     /// Records that a call begins, right before its process starts. Fails with `conflict` if the call has begun before,
@@ -42,7 +40,7 @@ impl Begun {
         let Some(key) = call.key.as_ref().filter(|_| !is_idempotent) else {
             return Ok(());
         };
-        let mut calls = lock(&self.0);
+        let mut calls = self.0.lock();
         let is_known = call.repeated.as_ref().is_none_or(|process| *process == calls.process);
         let key = format!("{}/{key}", call.submission.as_deref().unwrap_or_default());
         if !is_known || calls.keys.contains(&key) {

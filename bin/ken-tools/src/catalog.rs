@@ -4,17 +4,17 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
 
 use ken_types::ops::tools::{Problem, Tools};
 use ken_types::{Error, share};
+use parking_lot::Mutex;
 use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
 use tokio::net::unix::pipe::Receiver;
 
 use crate::changed::Changed;
 use crate::entry::Entry;
-use crate::lock;
 use crate::mcp::Servers;
 
 /// The maximum number of tools. More would not fit into a model's prompt.
@@ -126,7 +126,7 @@ impl Catalog {
 
     /// Returns the current tools.
     pub(crate) fn read(&self) -> Arc<Listing> {
-        let mut listing = lock(&self.listing);
+        let mut listing = self.listing.lock();
         // Before the folders are read, so that a change during the read is seen the next time.
         let has_changed = self.changed.take() | self.has_changed();
         match &*listing {

@@ -22,7 +22,7 @@ mod servers;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use ken_service::{NoOptions, Program, Start};
@@ -32,6 +32,7 @@ use ken_types::Error;
 use ken_types::ops::texts::{RulesBelow, TextsBelow, TextsList, TextsSkill};
 use ken_types::ops::tools::{Problem, Tools as Listed, ToolsCall, ToolsList, ToolsPreview};
 use ken_wire::{Daemon, Pool, Table};
+use parking_lot::Mutex;
 use serde_json::{Map, Value};
 
 use crate::add::Add;
@@ -91,11 +92,6 @@ fn is_part() -> bool {
     started || std::env::args().skip(1).any(names_a_place)
 }
 
-/// Locks a mutex. What it holds is whole at any time, also after a panic of a thread that held it.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 /// The state of the daemon.
 struct Tools {
     catalog: Catalog,
@@ -109,7 +105,7 @@ impl Tools {
     /// Reads what has changed, logs new problems, and sends the state of the MCP servers to kend for `ken status`.
     fn refresh(&self) {
         let listing = self.catalog.read();
-        let mut logged = lock(&self.logged_problems);
+        let mut logged = self.logged_problems.lock();
         for problem in listing.problems.iter().filter(|problem| !logged.contains(problem)) {
             tracing::warn!(file = problem.file, "not offered: {}", problem.error);
         }

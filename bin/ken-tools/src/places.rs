@@ -2,11 +2,10 @@
 //! the places of all others.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, SemaphorePermit};
-
-use crate::lock;
 
 pub(crate) struct Places {
     all: Semaphore,
@@ -35,7 +34,7 @@ impl Places {
     }
 
     fn session(&self, name: &str) -> Session<'_> {
-        let mut sessions = lock(&self.sessions);
+        let mut sessions = self.sessions.lock();
         let places = sessions.entry(name.to_owned()).or_insert_with(|| Arc::new(Semaphore::new(self.per_session)));
         Session { of: self, name: name.to_owned(), places: Arc::clone(places) }
     }
@@ -58,7 +57,7 @@ struct Session<'a> {
 
 impl Drop for Session<'_> {
     fn drop(&mut self) {
-        let mut sessions = lock(&self.of.sessions);
+        let mut sessions = self.of.sessions.lock();
         // Two remain: this one and the map's.
         if Arc::strong_count(&self.places) == 2 {
             sessions.remove(&self.name);
@@ -77,11 +76,11 @@ mod tests {
         let third = tokio::time::timeout(std::time::Duration::from_millis(20), places.take(Some("a")));
         assert!(third.await.is_err());
         let other = places.take(Some("b")).await;
-        assert_eq!((places.taken(), lock(&places.sessions).len()), (3, 2));
+        assert_eq!((places.taken(), places.sessions.lock().len()), (3, 2));
         drop((first, other));
-        assert_eq!((places.taken(), lock(&places.sessions).len()), (1, 1));
+        assert_eq!((places.taken(), places.sessions.lock().len()), (1, 1));
         let third = places.take(Some("a")).await;
         drop((second, third));
-        assert_eq!((places.taken(), lock(&places.sessions).len()), (0, 0));
+        assert_eq!((places.taken(), places.sessions.lock().len()), (0, 0));
     }
 }

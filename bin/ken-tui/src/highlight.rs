@@ -5,10 +5,11 @@ use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::{self, BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::OnceLock;
 use std::sync::mpsc::{SyncSender, sync_channel};
-use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::Span;
 use syntect::easy::HighlightLines;
@@ -172,7 +173,7 @@ pub(crate) fn filter() -> io::Result<()> {
 
 impl Background {
     fn keep(&self, key: u64, coloured: Option<Lines>) {
-        let mut pieces = self.pieces.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut pieces = self.pieces.lock();
         // Drop results that nobody has taken, because their code is no longer on the screen.
         if pieces.len() > 2 * MAX_PIECES {
             pieces.retain(|_, progress| matches!(progress, Progress::Waiting));
@@ -182,7 +183,7 @@ impl Background {
 
     /// Removes and returns the colours of a code block if they are ready. A new block is put into the queue.
     fn take(&self, key: u64, piece: impl FnOnce() -> Piece) -> Option<Option<Lines>> {
-        let mut pieces = self.pieces.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut pieces = self.pieces.lock();
         let is_waiting = match pieces.remove(&key) {
             Some(Progress::Done(coloured)) => return Some(coloured),
             Some(Progress::Waiting) => true,
@@ -288,7 +289,7 @@ mod tests {
             }
         }
         assert_eq!((known.len() as u64, coloured), (count, count));
-        assert!(background.pieces.lock().unwrap().is_empty());
+        assert!(background.pieces.lock().is_empty());
     }
 
     #[test]
@@ -296,6 +297,6 @@ mod tests {
         let (wanted, _queue) = sync_channel(MAX_PIECES);
         let background = Background { wanted, pieces: Mutex::default() };
         (0..10_000).for_each(|key| background.keep(key, None));
-        assert!(background.pieces.lock().unwrap().len() <= 2 * MAX_PIECES + 1);
+        assert!(background.pieces.lock().len() <= 2 * MAX_PIECES + 1);
     }
 }

@@ -2,9 +2,9 @@
 
 use std::io::Write;
 use std::os::unix::net::UnixStream;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::SyncSender;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -14,6 +14,7 @@ use ken_client::{Gateway, History, Method};
 use ken_types::ops::model::Down;
 use ken_types::uri::encode_segment;
 use ken_types::{Code, Error};
+use parking_lot::Mutex;
 use serde_json::Value;
 
 use crate::find::Finder;
@@ -61,7 +62,7 @@ impl Net {
     fn spawn(&self, work: impl FnOnce(&Net, Gateway) + Send + 'static) {
         let net = self.clone();
         let run = move || {
-            let held = net.lock_gateway().clone();
+            let held = net.gateway.lock().clone();
             if let Some(gateway) = held {
                 let port = net.port.clone();
                 let on_retry = move |error: &Error, _: Duration| _ = port.send(Message::Trouble(error.message.clone()));
@@ -119,16 +120,12 @@ impl Net {
 
     /// Returns the gateway, and whether this is the first connection.
     fn connect(&self, say: impl Fn(&str)) -> Result<(Gateway, bool), Error> {
-        if let Some(gateway) = self.lock_gateway().clone() {
+        if let Some(gateway) = self.gateway.lock().clone() {
             return Ok((gateway, false));
         }
         let gateway = self.finder.gateway(say)?;
-        *self.lock_gateway() = Some(gateway.clone());
+        *self.gateway.lock() = Some(gateway.clone());
         Ok((gateway, true))
-    }
-
-    fn lock_gateway(&self) -> MutexGuard<'_, Option<Gateway>> {
-        self.gateway.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Follows a session's stream until another one is attached.

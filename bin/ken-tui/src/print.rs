@@ -2,7 +2,6 @@
 
 use std::io::{self, IsTerminal, Write};
 use std::process::ExitCode;
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use ken_client::approvals::{Asking, Questions};
@@ -13,6 +12,7 @@ use ken_client::{Gateway, LiveText};
 use ken_text::for_terminal;
 use ken_types::Error;
 use ken_types::limits::PROMPT_BYTES;
+use parking_lot::Mutex;
 use serde_json::Value;
 
 use crate::find::Finder;
@@ -142,7 +142,7 @@ pub(crate) fn with_retry_notes(gateway: Gateway) -> Gateway {
     }
     let printed = Mutex::new(String::new());
     gateway.on_retry(move |error, _| {
-        let mut printed = printed.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut printed = printed.lock();
         if *printed != error.message {
             printed.clone_from(&error.message);
             print_note(&format!("waiting: {printed}"));

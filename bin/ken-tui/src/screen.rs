@@ -2,8 +2,8 @@
 
 use std::fmt::Write as _;
 use std::io::{self, Write};
-use std::sync::{Mutex, PoisonError};
 
+use parking_lot::Mutex;
 use ratatui::buffer::{Buffer, Cell};
 use ratatui::layout::{Position, Rect};
 use ratatui::style::{Color, Modifier, Style};
@@ -49,7 +49,7 @@ impl Screen {
         let mut raw = modes.clone();
         raw.make_raw();
         tcsetattr(io::stdin(), OptionalActions::Now, &raw)?;
-        *MODES.lock().unwrap_or_else(PoisonError::into_inner) = Some(modes);
+        *MODES.lock() = Some(modes);
         self.forget();
         put(ENTER)
     }
@@ -139,7 +139,7 @@ static MODES: Mutex<Option<Termios>> = Mutex::new(None);
 
 /// Leaves the alternate screen, unless that has been done: leaving it a second time would move the cursor back.
 fn leave() {
-    let modes = MODES.lock().unwrap_or_else(PoisonError::into_inner).take();
+    let modes = MODES.lock().take();
     if let Some(modes) = modes {
         _ = put(LEAVE);
         _ = tcsetattr(io::stdin(), OptionalActions::Now, &modes);

@@ -34,9 +34,9 @@ impl<R: Resolver> Resolver for Guard<R> {
 
 #[cfg(test)]
 mod tests {
+    use parking_lot::Mutex;
     use std::io::{Read, Write};
     use std::net::{SocketAddr, TcpListener};
-    use std::sync::Mutex;
 
     use ureq::Agent;
     use ureq::unversioned::transport::DefaultConnector;
@@ -50,7 +50,7 @@ mod tests {
     impl Resolver for Rebinding {
         fn resolve(&self, _: &Uri, _: &Config, _: NextTimeout) -> Result<ResolvedSocketAddrs, ureq::Error> {
             let mut found = self.empty();
-            let address = self.0.lock().unwrap().pop();
+            let address = self.0.lock().pop();
             found.push(address.ok_or(ureq::Error::HostNotFound)?);
             Ok(found)
         }

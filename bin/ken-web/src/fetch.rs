@@ -1,11 +1,12 @@
 //! Fetches one page: checks robots.txt, redirects, size and type, and extracts the text.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ken_types::ops::streams::media_type;
 use ken_types::{Error, hex};
+use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use url::Url;
@@ -102,7 +103,7 @@ impl Fetcher {
     /// Returns the rules of the server of a URL, which are fetched once an hour. A file keeps them for the next process.
     fn rules(&self, cache: &Cache, url: &Url, until: Instant) -> Result<Arc<Robots>, Error> {
         let origin = url.origin().ascii_serialization();
-        let known = || self.robots.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = || self.robots.lock();
         if let Some((at, robots)) = known().get(&origin)
             && at.elapsed() < ROBOTS_AGE
         {

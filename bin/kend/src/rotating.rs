@@ -5,8 +5,10 @@ use std::io::{ErrorKind, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use parking_lot::{Mutex, MutexGuard};
 
 /// The names of a log's files, and how many there are.
 pub(crate) struct LogFiles {
@@ -65,7 +67,7 @@ impl LogFiles {
     /// Keeps the files from being renamed, and returns the number of rotations. `None` while they are being renamed, which takes as
     /// long as the disk stands still.
     pub(crate) fn hold(&self) -> Option<MutexGuard<'_, u64>> {
-        self.rotations.try_lock().ok()
+        self.rotations.try_lock()
     }
 }
 
@@ -165,7 +167,7 @@ impl Rotating {
     }
 
     fn rotate(&mut self) {
-        let mut rotations = self.files.rotations.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut rotations = self.files.rotations.lock();
         let keep = self.files.keep();
         for age in (0..keep).rev() {
             let _ = std::fs::rename(self.files.path(age), self.files.path(age + 1));

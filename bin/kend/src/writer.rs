@@ -8,11 +8,12 @@ use std::collections::VecDeque;
 use std::io::{Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::SigSet;
+use parking_lot::{Condvar, Mutex};
 
 use crate::rotating::{LogFiles, Rotating};
 
@@ -97,19 +98,19 @@ impl Writer {
     }
 
     pub(crate) fn is_stalled(&self, now: Instant) -> bool {
-        self.shared.lock().is_stalled(now)
+        self.shared.queue.lock().is_stalled(now)
     }
 
     /// Returns when the disk will count as standing still, if it goes on with nothing until then.
     pub(crate) fn next_deadline(&self, now: Instant) -> Option<Instant> {
-        self.shared.lock().begun.map(|begun| begun + STALLED_AFTER).filter(|at| *at > now)
+        self.shared.queue.lock().begun.map(|begun| begun + STALLED_AFTER).filter(|at| *at > now)
     }
 
     /// Waits until everything has been written, but not longer than this. Returns whether it has been.
     pub(crate) fn flush(&self, limit: Duration) -> bool {
         let waits = |queue: &mut Queue| queue.begun.is_some() || !queue.jobs.is_empty();
-        let waited = self.shared.changed.wait_timeout_while(self.shared.lock(), limit, waits);
-        waited.is_ok_and(|(_, result)| !result.timed_out())
+        let mut queue = self.shared.queue.lock();
+        !self.shared.changed.wait_while_for(&mut queue, waits, limit).timed_out()
     }
 }
 
@@ -121,7 +122,7 @@ impl AsFd for Writer {
 
 impl Drop for Writer {
     fn drop(&mut self) {
-        self.shared.lock().closed = true;
+        self.shared.queue.lock().closed = true;
         self.shared.changed.notify_all();
     }
 }
@@ -133,16 +134,12 @@ impl Queue {
 }
 
 impl Shared {
-    fn lock(&self) -> MutexGuard<'_, Queue> {
-        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn run(&self) {
         // Signals are for the event loop, which a thread that waits for the disk would keep from them.
         let _ = SigSet::all().thread_block();
         while let Some(job) = self.next() {
             job.target.perform(&job.work);
-            self.lock().begun = None;
+            self.queue.lock().begun = None;
             self.changed.notify_all();
             // If this fails, the loop has not read the earlier ones yet.
             let _ = (&self.wake).write(&[0]);
@@ -151,7 +148,8 @@ impl Shared {
 
     fn next(&self) -> Option<Job> {
         let idle = |queue: &mut Queue| queue.jobs.is_empty() && !queue.closed;
-        let mut queue = self.changed.wait_while(self.lock(), idle).unwrap_or_else(PoisonError::into_inner);
+        let mut queue = self.queue.lock();
+        self.changed.wait_while(&mut queue, idle);
         let job = queue.jobs.pop_front()?;
         queue.begun = Some(Instant::now());
         Some(job)
@@ -160,7 +158,7 @@ impl Shared {
 
 impl Target {
     fn perform(&self, work: &Work) {
-        let mut log = self.log.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut log = self.log.lock();
         match work {
             Work::Write(bytes) => {
                 log.write(bytes);
@@ -200,7 +198,7 @@ impl Outlet {
 
     /// Whether more may be written now. While the disk stands still it may, because the rest is dropped.
     pub(crate) fn has_room(&self, now: Instant) -> bool {
-        self.waiting() < MAX_WAITING || self.shared.lock().is_stalled(now)
+        self.waiting() < MAX_WAITING || self.shared.queue.lock().is_stalled(now)
     }
 
     /// Changes the maximum size and number of the files.
@@ -211,7 +209,7 @@ impl Outlet {
     }
 
     fn add(&self, work: Work) {
-        self.shared.lock().jobs.push_back(Job { target: self.target.clone(), work });
+        self.shared.queue.lock().jobs.push_back(Job { target: self.target.clone(), work });
         self.shared.changed.notify_all();
     }
 
@@ -220,7 +218,7 @@ impl Outlet {
         if length == 0 {
             return;
         }
-        let queue = self.shared.lock();
+        let queue = self.shared.queue.lock();
         // The last words of a process that has ended are taken even if there is no room, as they would otherwise be mixed with the
         // first ones of the next.
         let max = if queue.is_stalled(Instant::now()) { MAX_WAITING } else { 2 * MAX_WAITING };

@@ -3,8 +3,8 @@
 
 use std::future::Future;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use ken_service::Stop;
@@ -14,6 +14,7 @@ use ken_types::ops::store::{
     Claim, ClaimSubmissions, Claims, Lease, RenewLeases, SubmissionsClaim, SubmissionsRenew, Work,
 };
 use ken_wire::Connection;
+use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio::time::{Instant, MissedTickBehavior, interval_at, sleep};
 
@@ -51,13 +52,9 @@ pub struct Held {
 }
 
 impl Held {
-    fn leases(&self) -> MutexGuard<'_, Leases> {
-        self.leases.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Returns the number of submissions that are being worked on.
     pub fn running(&self) -> usize {
-        self.leases().len()
+        self.leases.lock().len()
     }
 }
 
@@ -159,13 +156,13 @@ impl<W: Worker> Claimer<W> {
     /// Renews the leases that have been held for at least `age`. On a new connection `age` is zero, because all leases
     /// have to move to it.
     async fn renew(&self, connection: &Connection, age: Duration) -> Result<(), Error> {
-        let leases = self.held.leases().older_than(age);
+        let leases = self.held.leases.lock().older_than(age);
         if leases.is_empty() {
             return Ok(());
         }
         let args = RenewLeases { holder: self.holder.clone(), leases };
         let lost = connection.call::<SubmissionsRenew>(&args, CALL_TIMEOUT).await?.lost;
-        let mut held = self.held.leases();
+        let mut held = self.held.leases.lock();
         for lease in lost.iter().filter(|lease| held.lose(lease)) {
             tracing::warn!(submission = %lease.submission_id, lease = lease.number, "lease lost");
             self.held.lost.fetch_add(1, Ordering::Relaxed);
@@ -178,7 +175,7 @@ impl<W: Worker> Claimer<W> {
             self.begin(claim);
         }
         for lease in &claims.aborts {
-            self.held.leases().abort(lease);
+            self.held.leases.lock().abort(lease);
         }
     }
 
@@ -187,7 +184,7 @@ impl<W: Worker> Claimer<W> {
         let (abort, aborted) = watch::channel(false);
         let lease = claim.lease.clone();
         let task = tokio::spawn(work(self.worker.clone(), claim, aborted, self.held.clone()));
-        self.held.leases().hold(lease, abort, task.abort_handle());
+        self.held.leases.lock().hold(lease, abort, task.abort_handle());
     }
 }
 
@@ -200,7 +197,7 @@ async fn work(worker: impl Worker, claim: Claim, aborted: watch::Receiver<bool>,
             tracing::warn!(submission = %lease.submission_id, lease = lease.number, %error, "stopped before its end");
         }
     }
-    held.leases().release(&lease);
+    held.leases.lock().release(&lease);
 }
 
 #[cfg(test)]
@@ -262,7 +259,7 @@ mod tests {
 
     impl Daemon for Noting {
         fn disconnected(&self, _connection: ConnectionId) {
-            self.0.lock().unwrap().push("disconnected");
+            self.0.lock().push("disconnected");
         }
     }
 
@@ -272,7 +269,7 @@ mod tests {
         let socket = folder.path().join("store.sock");
         let store = Arc::new(Noting::default());
         let table = Table::new("store", "0").op::<SubmissionsRenew, _, _>(|store: Arc<Noting>, _, _| async move {
-            store.0.lock().unwrap().push("renewed");
+            store.0.lock().push("renewed");
             Ok(LostLeases { lost: Vec::new() })
         });
         let listener = UnixListener::bind(&socket).unwrap();
@@ -283,12 +280,12 @@ mod tests {
         holder.begin(claimed());
         holder.connect(&mut leasing).await.unwrap();
         let both = async {
-            while store.0.lock().unwrap().len() < 2 {
+            while store.0.lock().len() < 2 {
                 sleep(DRAIN_STEP).await;
             }
         };
         timeout(CALL_TIMEOUT, both).await.expect("the first connection ends");
-        assert_eq!(*store.0.lock().unwrap(), ["renewed", "disconnected"]);
+        assert_eq!(*store.0.lock(), ["renewed", "disconnected"]);
     }
 
     /// A holder that stops waits for its work, claims no more, and still hears that it has to abort. Without work it is

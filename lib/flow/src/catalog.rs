@@ -5,11 +5,12 @@ use std::fs;
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use ken_tool::unreadable;
 use ken_types::{Error, share};
+use parking_lot::Mutex;
 
 use crate::definition::{Definition, MAX_FILE_BYTES, is_name};
 use crate::protocol::Protocols;
@@ -115,19 +116,15 @@ impl Catalog {
         }
         let workflow = load_named(path, &self.protocols).map(Arc::new);
         let kept = Kept { version, workflow: workflow.clone() };
-        self.lock().insert(path.to_owned(), kept);
+        self.read.lock().insert(path.to_owned(), kept);
         Some(workflow)
     }
 
     /// The stored result for this version of a file, if it has been read before.
     fn kept(&self, path: &Path, version: &Version) -> Option<Result<Arc<Definition>, Error>> {
-        let read = self.lock();
+        let read = self.read.lock();
         let kept = read.get(path)?;
         (kept.version.is_settled && kept.version == *version).then(|| kept.workflow.clone())
-    }
-
-    fn lock(&self) -> MutexGuard<'_, HashMap<PathBuf, Kept>> {
-        self.read.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -1,12 +1,13 @@
 //! The processes of one tool.
 
 use std::path::PathBuf;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use ken_tool::find_program;
 use ken_types::Error;
+use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 
 use crate::answer::Answer;
@@ -125,21 +126,17 @@ impl Pool {
 
     /// A separate function, so that the lock is released before the process is used.
     fn pop(&self) -> Option<Process> {
-        self.idle().pop().map(|(process, _)| process)
+        self.idle.lock().pop().map(|(process, _)| process)
     }
 
     fn give_back(&self, process: Process) {
         let now = Instant::now();
-        let mut idle = self.idle();
+        let mut idle = self.idle.lock();
         let expired = idle.partition_point(|(_, since)| now.duration_since(*since) > MAX_IDLE);
         let ended: Vec<_> = idle.drain(..expired).collect();
         idle.push((process, now));
         drop(idle); // release the lock before killing processes
         drop(ended);
-    }
-
-    fn idle(&self) -> MutexGuard<'_, Vec<(Process, Instant)>> {
-        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn launch(&self) -> Result<&Launch, Error> {
@@ -166,7 +163,7 @@ impl Pool {
             protocol: self.protocol.name.clone(),
             program: self.protocol.program.clone(),
             is_there: self.launch().is_ok(),
-            idle: self.idle().len(),
+            idle: self.idle.lock().len(),
             at_work: self.counts.at_work.load(Ordering::Relaxed),
             started: self.counts.started.load(Ordering::Relaxed),
             crashed: self.counts.crashed.load(Ordering::Relaxed),
@@ -176,7 +173,7 @@ impl Pool {
     /// Ends idle processes now and busy ones after their answer. New ones are started when they are needed.
     pub(crate) fn restart(&self) {
         self.generation.fetch_add(1, Ordering::Relaxed);
-        let idle = std::mem::take(&mut *self.idle());
+        let idle = std::mem::take(&mut *self.idle.lock());
         drop(idle);
     }
 

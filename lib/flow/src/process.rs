@@ -8,12 +8,13 @@ use std::io;
 use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
 use std::process::{ExitStatus, Stdio};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use ken_tool::Tag;
 use ken_types::Error;
 use ken_types::error::JSON_ERRORS;
+use parking_lot::Mutex;
 use rustix::process::{Pid, Signal, getpid, getppid, kill_process_group, set_parent_process_death_signal};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::unix::pipe::{Receiver, Sender};
@@ -207,7 +208,7 @@ impl Errors {
     /// The last line that is not blank, once the process has ended.
     async fn last(&mut self) -> Option<String> {
         let _ = timeout(STDERR_TIMEOUT, &mut self.task).await; // use what has arrived by then
-        let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let kept = self.kept.lock();
         let text = String::from_utf8_lossy(&kept);
         last_line(&text).map(|line| ken_text::head(line, MAX_ERROR_BYTES).to_owned())
     }
@@ -224,7 +225,7 @@ async fn read_errors(pipe: Receiver, kept: Arc<Mutex<Vec<u8>>>) {
         match pipe.try_read(&mut buffer) {
             Ok(0) => return,
             Ok(count) => {
-                let mut kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut kept = kept.lock();
                 kept.extend_from_slice(buffer.get(..count).unwrap_or_default());
                 let excess = kept.len().saturating_sub(MAX_KEPT_BYTES);
                 kept.drain(..excess);

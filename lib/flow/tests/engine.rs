@@ -5,7 +5,6 @@
 #[allow(unreachable_pub)]
 mod bench;
 
-use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use bench::{Bench, ECHO, failed, is_running, until_gone, value};
@@ -13,6 +12,7 @@ use ken_flow::{
     Data, Definition, Event, Kind, Observer, Outcome, Pending, Recorded, Request, Settings, Status, StepEnd, StepName,
 };
 use ken_types::{Code, Error};
+use parking_lot::Mutex;
 use serde_json::json;
 
 #[test]
@@ -321,12 +321,12 @@ struct RecordingObserver {
 impl RecordingObserver {
     fn note(&self, line: String) -> Result<(), Error> {
         let is_refused = self.refuses.is_some_and(|start| line.starts_with(start));
-        self.lines.lock().unwrap().push(line);
+        self.lines.lock().push(line);
         if is_refused { Err(Error::unavailable("the disk is full")) } else { Ok(()) }
     }
 
     fn log(&self) -> Vec<String> {
-        self.lines.lock().unwrap().clone()
+        self.lines.lock().clone()
     }
 }
 

@@ -2,11 +2,12 @@
 
 use std::io;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 use http_body::{Frame, SizeHint};
+use parking_lot::Mutex;
 
 use crate::connection::Connection;
 use crate::lazy_timeout::LazyTimeout;
@@ -42,13 +43,13 @@ impl Frames {
         }
         // The frame of a future that was dropped may still be waiting.
         self.sent().await;
-        *locked(&self.0) = Some(frame);
+        *self.0.lock() = Some(frame);
         self.sent().await;
     }
 
     /// Waits until the stream has taken the frame and written it.
     async fn sent(&self) {
-        std::future::poll_fn(|_| if locked(&self.0).is_none() { Poll::Ready(()) } else { Poll::Pending }).await;
+        std::future::poll_fn(|_| if self.0.lock().is_none() { Poll::Ready(()) } else { Poll::Pending }).await;
     }
 }
 
@@ -106,7 +107,7 @@ impl Stream {
         if produced.is_ready() {
             self.producer = None;
         }
-        let Some(frame) = locked(&self.slot).take() else {
+        let Some(frame) = self.slot.lock().take() else {
             ready!(produced);
             return Poll::Ready(None);
         };
@@ -143,8 +144,4 @@ impl http_body::Body for Body {
             Body::Stream(_) => SizeHint::new(),
         }
     }
-}
-
-fn locked(slot: &Slot) -> std::sync::MutexGuard<'_, Option<Bytes>> {
-    slot.lock().unwrap_or_else(PoisonError::into_inner)
 }

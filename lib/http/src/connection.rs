@@ -2,11 +2,12 @@
 
 use std::io;
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, ready};
 
 use bytes::{Buf, Bytes};
+use parking_lot::Mutex;
 use tokio::io::Interest;
 use tokio::net::tcp::OwnedWriteHalf;
 use tokio::sync::Semaphore;
@@ -153,12 +154,12 @@ impl Connection {
 
     /// Notes that hyper has a frame.
     pub(crate) fn frame_sent(&self) {
-        self.frames().by_hyper = true;
+        self.frames.lock().by_hyper = true;
     }
 
     /// Whether hyper has a frame that is not written yet; if so, the task is woken when it is.
     pub(crate) fn frame_is_in_flight(&self) -> bool {
-        let in_flight = self.frames().by_hyper;
+        let in_flight = self.frames.lock().by_hyper;
         if in_flight {
             self.await_flush();
         }
@@ -167,7 +168,7 @@ impl Connection {
 
     /// Writes bytes directly to the socket, between the frames of hyper.
     pub(crate) fn write_between(&self, bytes: &Bytes) -> WriteResult {
-        let mut frames = self.frames();
+        let mut frames = self.frames.lock();
         if frames.by_hyper || !frames.rest.is_empty() {
             return WriteResult::Nothing;
         }
@@ -184,9 +185,9 @@ impl Connection {
 
     /// Ready when the rest of a directly written frame is written.
     pub(crate) fn poll_rest(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        while !self.frames().rest.is_empty() {
+        while !self.frames.lock().rest.is_empty() {
             ready!(self.writer.as_ref().poll_write_ready(cx))?;
-            let mut frames = self.frames();
+            let mut frames = self.frames.lock();
             match self.writer.try_write(&frames.rest) {
                 Ok(count) => frames.rest.advance(count),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
@@ -196,10 +197,6 @@ impl Connection {
         Poll::Ready(Ok(()))
     }
 
-    fn frames(&self) -> MutexGuard<'_, InFlight> {
-        self.frames.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Asks for the task to be woken when everything is written.
     pub(crate) fn await_flush(&self) {
         self.flush_awaited.store(true, Relaxed);
@@ -207,7 +204,7 @@ impl Connection {
 
     /// Notes that everything is written. Returns whether the task asked to be woken.
     pub(crate) fn flushed(&self) -> bool {
-        self.frames().by_hyper = false;
+        self.frames.lock().by_hyper = false;
         self.flush_awaited.load(Relaxed) && self.flush_awaited.swap(false, Relaxed)
     }
 
@@ -230,9 +227,9 @@ impl Connection {
 }
 
 fn put(cell: &Mutex<Option<Failure>>, failure: Failure) {
-    *cell.lock().unwrap_or_else(PoisonError::into_inner) = Some(failure);
+    *cell.lock() = Some(failure);
 }
 
 fn take(cell: &Mutex<Option<Failure>>) -> Option<Failure> {
-    cell.lock().unwrap_or_else(PoisonError::into_inner).take()
+    cell.lock().take()
 }

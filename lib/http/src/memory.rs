@@ -2,10 +2,11 @@
 
 use std::collections::HashMap;
 use std::net::IpAddr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use ken_types::Error;
+use parking_lot::Mutex;
 
 use crate::failure::Failure;
 
@@ -44,10 +45,6 @@ impl BodyMemory {
     pub(crate) fn share(self: &Arc<BodyMemory>, caller: IpAddr) -> Share {
         Share { memory: self.clone(), caller, bytes: 0 }
     }
-
-    fn lock(&self) -> MutexGuard<'_, Taken> {
-        self.taken.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 impl Share {
@@ -58,7 +55,7 @@ impl Share {
             return Ok(());
         }
         let limit = self.memory.limit;
-        let mut taken = self.memory.lock();
+        let mut taken = self.memory.taken.lock();
         let own = taken.by_caller.get(&self.caller).copied().unwrap_or_default() + more;
         if own > limit / CALLER_SHARES {
             return Err(busy("the unfinished requests of this caller use all the memory that it may have"));
@@ -86,7 +83,7 @@ impl Drop for Share {
         if self.bytes == 0 {
             return;
         }
-        let mut taken = self.memory.lock();
+        let mut taken = self.memory.taken.lock();
         taken.all -= self.bytes;
         let own = taken.by_caller.get(&self.caller).copied().unwrap_or_default();
         match own - self.bytes {
@@ -137,7 +134,7 @@ mod tests {
         assert!(take(1, 1 << 20).is_err());
         drop(part);
         assert!(take(1, 1 << 20).is_ok());
-        assert!(memory.lock().by_caller.is_empty() && memory.lock().all == 0);
+        assert!(memory.taken.lock().by_caller.is_empty() && memory.taken.lock().all == 0);
     }
 
     #[test]
@@ -147,7 +144,7 @@ mod tests {
         for length in [1, UNCOUNTED_BYTES, UNCOUNTED_BYTES + 1, 100_000, 1 << 20] {
             share.grow_to(length).unwrap();
             let counted = if length > UNCOUNTED_BYTES { length } else { 0 };
-            assert_eq!(memory.lock().all, counted);
+            assert_eq!(memory.taken.lock().all, counted);
         }
         assert!(share.grow_to((1 << 20) + 1).is_err());
     }

@@ -6,9 +6,9 @@
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
-use std::sync::{Mutex, PoisonError};
 
 use nix::sys::socket::{AddressFamily, SockFlag, SockProtocol, SockType, socket};
+use parking_lot::Mutex;
 
 /// Whether this process can see which users of this machine the connections to a listening socket belong to.
 pub fn can_see_owners(listening: &TcpListener) -> bool {
@@ -66,7 +66,7 @@ impl Owners {
 
     fn find(&self, local: SocketAddr, remote: SocketAddr) -> Option<Found> {
         match self {
-            Owners::Kernel(netlink) => netlink.lock().unwrap_or_else(PoisonError::into_inner).find(local, remote),
+            Owners::Kernel(netlink) => netlink.lock().find(local, remote),
             Owners::Tables => find_in_tables(local, remote),
         }
     }

@@ -5,9 +5,10 @@
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 /// A caller with fewer connections may also take the reserved places.
@@ -59,7 +60,7 @@ impl Places {
     /// request in progress.
     pub(crate) fn take(self: &Arc<Places>, peer: IpAddr) -> Option<Place> {
         let caller = caller_of(peer);
-        let mut open = self.lock();
+        let mut open = self.open.lock();
         let has_few = open.connections_of(caller) < FEW_CONNECTIONS;
         let room = if has_few { self.limit } else { self.limit - self.limit / RESERVED };
         if open.by_number.len() >= room && !open.close_idle(has_few) {
@@ -74,10 +75,6 @@ impl Places {
         open.by_number.insert(number, (caller, usage.clone()));
         *open.by_caller.entry(caller).or_default() += 1;
         Some(Place { number, usage, places: self.clone() })
-    }
-
-    fn lock(&self) -> MutexGuard<'_, OpenConnections> {
-        self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -156,7 +153,7 @@ impl Place {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        self.places.lock().remove(self.number);
+        self.places.open.lock().remove(self.number);
     }
 }
 
@@ -202,7 +199,7 @@ mod tests {
         assert!(places.take(peer).is_some());
         // The places that were lost are not given back twice.
         drop(open);
-        assert_eq!(places.lock().by_number.len(), 1);
+        assert_eq!(places.open.lock().by_number.len(), 1);
     }
 
     #[test]
@@ -238,7 +235,7 @@ mod tests {
         let held = fill(1, 256);
         assert_eq!((held.len(), fill(2, 256).len()), (224, FEW_CONNECTIONS));
         drop(held);
-        assert!(places.lock().by_caller.is_empty(), "nothing is kept of a caller that has gone");
+        assert!(places.open.lock().by_caller.is_empty(), "nothing is kept of a caller that has gone");
         // Room is made at the cost of the caller with sixteen, though one with fifteen has been idle for longer.
         let (few, many) = (fill(3, FEW_CONNECTIONS - 1), fill(4, FEW_CONNECTIONS));
         let busy = fill(5, 256 - few.len() - many.len());

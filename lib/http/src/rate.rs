@@ -2,11 +2,12 @@
 
 use std::collections::HashMap;
 use std::net::IpAddr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use http::header::{HeaderName, HeaderValue};
 use ken_types::Rate;
+use parking_lot::Mutex;
 
 use crate::places::caller_of;
 
@@ -89,7 +90,7 @@ impl Limiter {
     /// Takes one token, or returns when there will be one.
     pub fn take(&self, key: Key) -> Quota {
         let now = (self.clock)();
-        let mut buckets = self.buckets.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut buckets = self.buckets.lock();
         let bucket = buckets.of(key, self.rate, now);
         let tokens = bucket.filled(self.rate, now);
         let taken = tokens >= 1.0;
@@ -109,7 +110,7 @@ impl Limiter {
 
     #[cfg(test)]
     fn keys(&self) -> usize {
-        self.buckets.lock().unwrap().by_key.len()
+        self.buckets.lock().by_key.len()
     }
 }
 
@@ -149,7 +150,7 @@ mod tests {
     fn limiter(rate: &str) -> (Limiter, Arc<Mutex<Duration>>) {
         let hand = Arc::new(Mutex::new(Duration::ZERO));
         let (start, turned) = (Instant::now(), hand.clone());
-        let clock: Clock = Arc::new(move || start + *turned.lock().unwrap());
+        let clock: Clock = Arc::new(move || start + *turned.lock());
         (Limiter::with_clock(rate.parse().unwrap(), clock), hand)
     }
 
@@ -162,11 +163,11 @@ mod tests {
         }
         let over = limiter.take(Key::Secret);
         assert_eq!((over.limit, over.remaining, over.reset_s, over.retry_after_ms), (6, 0, 60, Some(10_000)));
-        *hand.lock().unwrap() += Duration::from_millis(9_999);
+        *hand.lock() += Duration::from_millis(9_999);
         assert_eq!(limiter.take(Key::Secret).retry_after_ms, Some(1));
-        *hand.lock().unwrap() += Duration::from_millis(2);
+        *hand.lock() += Duration::from_millis(2);
         assert_eq!(limiter.take(Key::Secret).retry_after_ms, None);
-        *hand.lock().unwrap() += Duration::from_secs(600);
+        *hand.lock() += Duration::from_secs(600);
         assert_eq!(limiter.take(Key::Secret).remaining, 5);
     }
 
@@ -192,7 +193,7 @@ mod tests {
         }
         assert_eq!(limiter.keys(), MAX_KEYS + 1);
         assert!(limiter.take(key(0)).retry_after_ms.is_some(), "one that is known keeps its own");
-        *hand.lock().unwrap() += Duration::from_secs(61);
+        *hand.lock() += Duration::from_secs(61);
         assert_eq!(limiter.take(key(100_000)).retry_after_ms, None);
         assert_eq!(limiter.keys(), 1);
     }
@@ -210,7 +211,7 @@ mod tests {
     fn room_is_made_at_most_once_a_second() {
         let (limiter, hand) = limiter("100/second");
         let take = |n: u32| limiter.take(Key::Address(IpAddr::V4(Ipv4Addr::from_bits(n))));
-        let turn_to = |ms| *hand.lock().unwrap() = Duration::from_millis(ms);
+        let turn_to = |ms| *hand.lock() = Duration::from_millis(ms);
         for n in 0..=MAX_KEYS as u32 {
             take(n);
         }

@@ -4,11 +4,12 @@
 
 mod common;
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use common::{Running, start, start_with};
 use ken_http::{Access, Clock, Limiter, Rate, Server, Trust};
+use parking_lot::Mutex;
 
 const LOCAL: &str = "Host: localhost\r\n";
 const FOREIGN: &str = "Host: ken.example\r\n";
@@ -110,7 +111,7 @@ fn the_check_comes_before_route_and_body() {
 fn clock() -> (Clock, Arc<Mutex<Duration>>) {
     let hand = Arc::new(Mutex::new(Duration::ZERO));
     let (start, turned) = (Instant::now(), hand.clone());
-    (Arc::new(move || start + *turned.lock().unwrap()), hand)
+    (Arc::new(move || start + *turned.lock()), hand)
 }
 
 #[test]
@@ -126,7 +127,7 @@ fn wrong_secrets_are_limited_and_right_ones_are_not() {
     answer.error(429, "busy");
     assert_eq!(answer.header("retry-after"), Some("3"));
     assert_eq!(ask("s3cret").json(), "Operator");
-    *hand.lock().unwrap() += Duration::from_millis(3_001);
+    *hand.lock() += Duration::from_millis(3_001);
     ask("wrong").error(401, "unauthenticated");
     ask("wrong").error(429, "busy");
 }

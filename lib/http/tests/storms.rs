@@ -5,10 +5,10 @@
 mod common;
 
 use std::io::{ErrorKind, Write};
-use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use common::{start, until};
+use parking_lot::Mutex;
 
 /// The tests measure the process, so one at a time.
 static ALONE: Mutex<()> = Mutex::new(());

@@ -90,8 +90,8 @@ fn a_slow_reader_that_goes_on_reading_is_not_closed() {
 
 /// The outlet of the only shared stream, once its first frame has left.
 fn outlet(running: &Running) -> Outlet {
-    until(|| !running.app.outlets.lock().unwrap().is_empty());
-    running.app.outlets.lock().unwrap().remove(0)
+    until(|| !running.app.outlets.lock().is_empty());
+    running.app.outlets.lock().remove(0)
 }
 
 #[test]

@@ -5,12 +5,13 @@ use std::fmt;
 use std::io;
 use std::marker::PhantomData;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use ken_types::limits::WIRE_OPEN_REQUESTS;
 use ken_types::ops::{Nothing, Op};
 use ken_types::{Code, Error, id};
+use parking_lot::Mutex;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use tokio::net::UnixStream;
@@ -82,11 +83,7 @@ impl Calls {
 
 /// Whether a request with this id has been made. It may have ended, because a reply and a cancellation can cross.
 fn is_issued(pending: &Pending, id: u64) -> bool {
-    lock(pending).as_ref().is_some_and(|calls| (1..=calls.last_id).contains(&id))
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+    pending.lock().as_ref().is_some_and(|calls| (1..=calls.last_id).contains(&id))
 }
 
 impl Connection {
@@ -131,7 +128,7 @@ impl Connection {
 
     /// Whether the part has closed the connection.
     pub fn is_closed(&self) -> bool {
-        lock(&self.shared.pending).is_none()
+        self.shared.pending.lock().is_none()
     }
 
     /// Resolves when the part has closed the connection.
@@ -140,7 +137,7 @@ impl Connection {
     }
 
     fn open_calls(&self) -> Option<usize> {
-        lock(&self.shared.pending).as_ref().map(|calls| calls.open.len())
+        self.shared.pending.lock().as_ref().map(|calls| calls.open.len())
     }
 
     async fn start(
@@ -151,7 +148,7 @@ impl Connection {
         time: Duration,
     ) -> Result<Call, Error> {
         let (last, received) = oneshot::channel();
-        let id = match lock(&self.shared.pending).as_mut() {
+        let id = match self.shared.pending.lock().as_mut() {
             Some(calls) => calls.begin(Waiting { last, items }),
             None => return Err(closed(&self.shared.part)),
         };
@@ -173,7 +170,7 @@ struct Call {
 
 impl Drop for Call {
     fn drop(&mut self) {
-        let waiting = lock(&self.connection.shared.pending).as_mut().and_then(|calls| calls.open.remove(&self.id));
+        let waiting = self.connection.shared.pending.lock().as_mut().and_then(|calls| calls.open.remove(&self.id));
         if waiting.is_some() {
             let line = format!("{{\"id\":{},\"cancel\":true}}\n", self.id);
             // If the queue is full, the part does not read, and the deadline ends the call.
@@ -290,20 +287,20 @@ async fn read_lines(read: ReadHalf, pending: Pending, part: String) {
         }
     }
     let reason = reason.outcome_unknown();
-    for (_, waiting) in lock(&pending).take().unwrap_or_default().open {
+    for (_, waiting) in pending.lock().take().unwrap_or_default().open {
         _ = waiting.last.send(Err(reason.clone()));
     }
 }
 
 async fn deliver_item(pending: &Pending, id: u64, item: &RawValue) {
-    let items = lock(pending).as_ref().and_then(|calls| calls.open.get(&id)?.items.clone());
+    let items = pending.lock().as_ref().and_then(|calls| calls.open.get(&id)?.items.clone());
     if let Some(items) = items {
         _ = items.send(item.to_owned()).await;
     }
 }
 
 fn deliver_last(pending: &Pending, id: u64, last: Result<Box<RawValue>, Error>) {
-    if let Some(waiting) = lock(pending).as_mut().and_then(|calls| calls.open.remove(&id)) {
+    if let Some(waiting) = pending.lock().as_mut().and_then(|calls| calls.open.remove(&id)) {
         _ = waiting.last.send(last);
     }
 }
@@ -424,14 +421,14 @@ impl Pool {
     }
 
     fn take_unused(&self) -> Option<Connection> {
-        let mut unused = lock(&self.unused);
+        let mut unused = self.unused.lock();
         unused.retain(|connection| !connection.is_closed());
         unused.pop()
     }
 
     /// Keeps the connection of a streamed call for the next one, if the call has ended and the connection has not.
     fn keep(&self, connection: &Connection) {
-        let mut unused = lock(&self.unused);
+        let mut unused = self.unused.lock();
         if unused.len() < MAX_UNUSED && connection.open_calls() == Some(0) {
             unused.push(connection.clone());
         }
@@ -461,13 +458,13 @@ impl Pool {
             return Ok(connection);
         }
         let connection = self.open(deadline).await?;
-        lock(&self.connections).push(connection.clone());
+        self.connections.lock().push(connection.clone());
         Ok(connection)
     }
 
     /// Returns the first connection with room, so that connections that were opened for a burst of calls become unused.
     fn connection_with_room(&self) -> Option<Connection> {
-        let mut open = lock(&self.connections);
+        let mut open = self.connections.lock();
         open.retain(|connection| !connection.is_closed());
         let has_room = |connection: &&Connection| connection.open_calls().is_some_and(|open| open < WIRE_OPEN_REQUESTS);
         open.iter().find(has_room).cloned()
@@ -497,7 +494,7 @@ where
 
     /// Returns the reply. While the part is down this is an error, not the last reply.
     pub async fn get(&self, time: Duration) -> Result<O::Reply, Error> {
-        let known = lock(&self.known).clone();
+        let known = self.known.lock().clone();
         let is_current = |(connection, _, at): &(Connection, O::Reply, Instant)| {
             !connection.is_closed() && at.elapsed() < CACHE_TIME
         };
@@ -506,7 +503,7 @@ where
         }
         let connection = self.pool.connection(Instant::now() + time).await?;
         let reply = connection.call::<O>(&Nothing {}, time).await?;
-        *lock(&self.known) = Some((connection, reply.clone(), Instant::now()));
+        *self.known.lock() = Some((connection, reply.clone(), Instant::now()));
         Ok(reply)
     }
 }

@@ -2,12 +2,13 @@
 
 use std::collections::HashMap;
 use std::io;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use ken_types::Error;
 use ken_types::limits::{WIRE_CONNECTIONS, WIRE_LINE_BYTES, WIRE_OPEN_REQUESTS};
+use parking_lot::Mutex;
 use tokio::net::unix::UCred;
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::{Notify, Semaphore, mpsc, watch};
@@ -227,12 +228,8 @@ struct OpenCall {
 }
 
 impl Calls {
-    fn lock(&self) -> MutexGuard<'_, HashMap<u64, OpenCall>> {
-        self.open.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn check(&self, id: u64) -> Result<(), Error> {
-        let open = self.lock();
+        let open = self.open.lock();
         if open.contains_key(&id) {
             return Err(Error::invalid("/id", format!("request {id} is still open")));
         }
@@ -247,7 +244,7 @@ impl Calls {
         let gate = ChangeGate::new(deadline);
         // The call is entered before its task can run, because the task removes it when it ends.
         let open = OpenCall { gate: gate.clone(), task: None };
-        self.lock().insert(id, open);
+        self.open.lock().insert(id, open);
         self.count.fetch_add(1, Ordering::Relaxed);
         let calls = self.clone();
         let task = tokio::spawn(async move {
@@ -260,13 +257,13 @@ impl Calls {
                 _ = out.send(line).await;
             }
         });
-        if let Some(call) = self.lock().get_mut(&id) {
+        if let Some(call) = self.open.lock().get_mut(&id) {
             call.task = Some(task.abort_handle());
         }
     }
 
     fn remove(&self, id: u64) -> Option<OpenCall> {
-        let mut open = self.lock();
+        let mut open = self.open.lock();
         let removed = open.remove(&id);
         if removed.is_some() {
             self.count.fetch_sub(1, Ordering::Relaxed);
@@ -279,7 +276,7 @@ impl Calls {
 
     /// Returns when no call is open.
     async fn ended(&self) {
-        while !self.lock().is_empty() {
+        while !self.open.lock().is_empty() {
             self.all_ended.notified().await;
         }
     }
@@ -314,7 +311,7 @@ impl Calls {
     }
 
     fn ids(&self) -> Vec<u64> {
-        self.lock().keys().copied().collect()
+        self.open.lock().keys().copied().collect()
     }
 }
 

@@ -7,8 +7,8 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use ken_types::ops::Nothing;
@@ -16,6 +16,7 @@ use ken_types::ops::service::{ServiceInfo, ServicePing};
 use ken_types::{Code, Error};
 use ken_wire::conformance::{Subject, check};
 use ken_wire::{CachedReply, ChangeGate, Connection, Context, Daemon, Pool, Server, Table, serve};
+use parking_lot::Mutex;
 use tokio::net::UnixListener;
 use tokio::time::Instant;
 
@@ -76,13 +77,13 @@ async fn change(_: Arc<Probe>, _: Context<Change>, Number { n: begins }: Number)
 struct Streaming(Arc<Mutex<HashSet<u64>>>, u64);
 impl Drop for Streaming {
     fn drop(&mut self) {
-        self.0.lock().unwrap().remove(&self.1);
+        self.0.lock().remove(&self.1);
     }
 }
 
 /// Streams numbers. Refuses a second stream on a connection while another is open.
 async fn count(state: Arc<Probe>, context: Context<Count>, Number { n: to }: Number) -> Result<u64, Error> {
-    if !state.streaming.lock().unwrap().insert(context.connection) {
+    if !state.streaming.lock().insert(context.connection) {
         return Err(Error::conflict("this connection has an open stream"));
     }
     let _streaming = Streaming(state.streaming.clone(), context.connection);
@@ -319,7 +320,7 @@ async fn streams_of_any_order_share_no_connection_and_leave_few_behind() {
     }
     drop(open);
     until("at most 16 connections are kept", || running.server.connections() <= 16).await;
-    until("all streams have ended", || running.state.streaming.lock().unwrap().is_empty()).await;
+    until("all streams have ended", || running.state.streaming.lock().is_empty()).await;
 }
 
 #[tokio::test]

@@ -2,11 +2,12 @@
 
 use std::io::ErrorKind;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use ken_tests::{Answer, Client};
+use parking_lot::Mutex;
 use serde_json::Value;
 
 /// A request that is not accepted for so long is a session that hangs.
@@ -47,7 +48,7 @@ impl Shared {
     }
 
     pub(crate) fn outages(&self) -> Outages {
-        *self.outages.lock().expect("the outages")
+        *self.outages.lock()
     }
 
     fn epoch(&self) -> u64 {
@@ -55,7 +56,7 @@ impl Shared {
     }
 
     fn accepted(&self) {
-        let mut outages = self.outages.lock().expect("the outages");
+        let mut outages = self.outages.lock();
         let now = (Instant::now(), self.epoch());
         let (since, ran) = (now.0 - outages.last.0, now.1 == outages.last.1 && now.1.is_multiple_of(2));
         let longest = if ran { &mut outages.kend_ran } else { &mut outages.kend_died };

@@ -3,13 +3,13 @@
 use std::io::Write;
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use ken_tests::{Client, System, private_kib, until};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::socket::{setsockopt, sockopt};
+use parking_lot::Mutex;
 use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
@@ -67,7 +67,7 @@ struct Shared {
 fn many(system: &System, gateway: i32) -> Vec<Row> {
     make_stream(system, "/streams/many");
     let shared = Arc::new(Shared::default());
-    shared.arrivals.lock().expect("arrivals").resize(EVENTS, (None, 0));
+    shared.arrivals.lock().resize(EVENTS, (None, 0));
     let memory = private_kib(gateway);
     let (address, seen) = (system.address(), shared.clone());
     let readers = std::thread::spawn(move || read_all(address, &seen));
@@ -82,15 +82,15 @@ fn many(system: &System, gateway: i32) -> Vec<Row> {
             now
         })
         .collect();
-    let has_arrived = || shared.arrivals.lock().expect("arrivals").iter().all(|(_, count)| *count >= READERS);
+    let has_arrived = || shared.arrivals.lock().iter().all(|(_, count)| *count >= READERS);
     until("all readers have all events", has_arrived);
     shared.over.store(true, Ordering::SeqCst);
     readers.join().expect("the readers");
-    let arrivals = shared.arrivals.lock().expect("arrivals").clone();
+    let arrivals = shared.arrivals.lock().clone();
     let mut took: Vec<Duration> =
         arrivals.iter().zip(&posted).filter_map(|((last, _), posted)| Some((*last)?.duration_since(*posted))).collect();
     took.sort_unstable();
-    let faults = shared.faults.lock().expect("faults").clone();
+    let faults = shared.faults.lock().clone();
     let exact = faults.is_empty() && arrivals.iter().all(|(_, count)| *count == READERS);
     vec![
         Row {
@@ -124,7 +124,7 @@ fn read_all(address: SocketAddr, shared: &Arc<Shared>) {
             let shared = shared.clone();
             tokio::spawn(async move {
                 if let Err(error) = read(address, &shared).await {
-                    shared.faults.lock().expect("faults").push(format!("reader {number}: {error}"));
+                    shared.faults.lock().push(format!("reader {number}: {error}"));
                 }
             });
         }
@@ -157,7 +157,7 @@ async fn read(address: SocketAddr, shared: &Shared) -> std::io::Result<()> {
                 return Err(std::io::Error::other(format!("{event} in place of {next}")));
             }
             next += 1;
-            let mut arrivals = shared.arrivals.lock().expect("arrivals");
+            let mut arrivals = shared.arrivals.lock();
             arrivals[event] = (Some(Instant::now()), arrivals[event].1 + 1);
         }
     }

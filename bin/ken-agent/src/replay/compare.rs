@@ -1,6 +1,6 @@
 //! Replays a record, one holder after the other, until a step differs.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use ken_skills::Sources;
@@ -8,6 +8,7 @@ use ken_types::event::{Body, Event, Message, Outcome, Purpose};
 use ken_types::id::Mint;
 use ken_types::ops::store::Claim;
 use ken_types::{Code, Error};
+use parking_lot::Mutex;
 use serde_json::json;
 use tokio::sync::watch;
 use tokio::time::timeout;
@@ -15,7 +16,7 @@ use tokio::time::timeout;
 use super::Case;
 use super::journal::{Calls, ComparingJournal};
 use super::ports::{TapeModel, TapePolicy, TapeTools, TapeWorkers};
-use super::tape::{Difference, Segment, SharedTape, Tape, lock, segments};
+use super::tape::{Difference, Segment, SharedTape, Tape, segments};
 use crate::budget::Budget;
 use crate::embedding::Embedding;
 use crate::envelope::Envelope;
@@ -66,7 +67,7 @@ async fn play(
 ) -> Result<Option<Difference>, Error> {
     let (abort, aborted) = watch::channel(false);
     let tape: SharedTape = Arc::new(Mutex::new(Tape::of(segment, &case.events, abort)));
-    let state = case.model_state(lock(&tape).models("default"));
+    let state = case.model_state(tape.lock().models("default"));
     let model = TapeModel { tape: tape.clone(), session: "default".to_owned(), state: state.clone() };
     let ports = Ports {
         share: share.clone(),
@@ -115,7 +116,7 @@ async fn play(
         Ok(Err(error)) => Err(error),
         Err(_) => Err(Error::new(Code::Cancelled, "the loop stands still")),
     };
-    let mut tape = lock(&tape);
+    let mut tape = tape.lock();
     match settled {
         Err(error) if error.code != Code::Cancelled => Err(error),
         _ => {

@@ -3,7 +3,7 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use ken_skills::Sources;
 use ken_types::Error;
@@ -12,12 +12,13 @@ use ken_types::id::Mint;
 use ken_types::ops::agent::Record;
 use ken_types::ops::model::{Generate, ModelState, ToolSpec};
 use ken_wire::Pool;
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::journal::KeepingJournal;
-use super::tape::{lock, result};
+use super::tape::result;
 use super::{Case, MAX_TURN_TIME, Outline};
 use crate::budget::Budget;
 use crate::embedding::Embedding;
@@ -80,7 +81,7 @@ pub(super) async fn run(case: Case, share: Arc<Share>, name: &str, socket: &Path
     let own = case.events.iter().filter(|event| event.place.parent_session.is_none());
     let then = Outline::of(own.map(|event| &event.body));
     let now = Outline::of(turns.journal.bodies.iter());
-    let unrecorded = lock(&recorded.unrecorded);
+    let unrecorded = recorded.unrecorded.lock();
     let differs = differences(&then, &now, &unrecorded);
     print_line(json!({
         "model": name,
@@ -179,7 +180,7 @@ impl Results {
     }
 
     fn note<T>(&self, name: &str, arguments: &Value) -> Result<T, String> {
-        lock(&self.unrecorded).push(json!({"name": name, "arguments": arguments}));
+        self.unrecorded.lock().push(json!({"name": name, "arguments": arguments}));
         Err(NOT_RECORDED.to_owned())
     }
 }
@@ -197,7 +198,7 @@ impl Tools for Results {
         let call = &requested.call;
         let key = (call.name.clone(), call.arguments.to_string());
         // The model may repeat a call more often than the record contains it. The last result is then returned again.
-        let found = lock(&self.calls).get_mut(&key).and_then(|results| match results.len() {
+        let found = self.calls.lock().get_mut(&key).and_then(|results| match results.len() {
             0 | 1 => results.front().cloned(),
             _ => results.pop_front(),
         });

@@ -5,7 +5,7 @@ use ken_types::event::{Body, Event};
 use ken_types::{Error, Timestamp};
 use serde_json::json;
 
-use super::tape::{SharedTape, lock, stopped};
+use super::tape::{SharedTape, stopped};
 use crate::envelope::Envelope;
 use crate::journal::Journal;
 use crate::share::print_line;
@@ -45,7 +45,7 @@ impl Journal for ComparingJournal {
             Calls::RunningPastEnd => Calls::EndedPastEnd,
             _ => Calls::None,
         };
-        lock(&self.tape).ended()
+        self.tape.lock().ended()
     }
 
     fn begin_calls(&mut self) -> Result<(), Error> {
@@ -58,7 +58,7 @@ impl Journal for ComparingJournal {
     }
 
     fn recorded_validation(&mut self) -> Option<Body> {
-        lock(&self.tape).validation()
+        self.tape.lock().validation()
     }
 
     async fn record(&mut self, body: Body, of: Option<TaskRef>) -> Result<(), Error> {
@@ -66,13 +66,13 @@ impl Journal for ComparingJournal {
             return Ok(());
         }
         let event = self.envelope.wrap(&self.state, body, of, Timestamp::now());
-        if matches!(self.calls, Calls::Running | Calls::RunningPastEnd) && lock(&self.tape).is_past(&event) {
+        if matches!(self.calls, Calls::Running | Calls::RunningPastEnd) && self.tape.lock().is_past(&event) {
             self.calls = Calls::RunningPastEnd;
             return Ok(());
         }
-        let compared = lock(&self.tape).compare(&event);
+        let compared = self.tape.lock().compare(&event);
         self.state.apply(&event);
-        if self.shows && lock(&self.tape).difference.is_none() {
+        if self.shows && self.tape.lock().difference.is_none() {
             show(&event)?;
         }
         compared

@@ -6,7 +6,7 @@ use ken_types::ops::agent::Record;
 use ken_types::ops::model::{Delta, Generate, Generated, ModelState, ToolSpec};
 use serde_json::Value;
 
-use super::tape::{End, RecordedAnswer, SharedTape, lock, stopped};
+use super::tape::{End, RecordedAnswer, SharedTape, stopped};
 use crate::model::{Model, ModelError, Reply};
 use crate::ports::{Events, Grant, Pending, Policy, Ports, RequestedCall, Task, ToolFacts, Tools, Workers};
 use crate::tools::NOT_ALLOWED;
@@ -35,7 +35,7 @@ impl Model for TapeModel {
 
     async fn generate(&self, request: &Generate) -> Result<TapeReply, ModelError> {
         let (answer, is_open) = {
-            let mut tape = lock(&self.tape);
+            let mut tape = self.tape.lock();
             (tape.answer(&self.session), tape.may_leave_calls_open())
         };
         match answer {
@@ -99,7 +99,7 @@ impl Tools for TapeTools {
 
     fn call(&self, requested: RequestedCall, _: Option<Grant>) -> Pending<'static, Result<ToolResult, String>> {
         let (result, not_judged) = {
-            let mut tape = lock(&self.tape);
+            let mut tape = self.tape.lock();
             let result = tape.result(requested.caller.session.as_str(), &requested.call.id);
             (result, requested.call.id.is_empty().then(|| tape.not_judged()).flatten())
         };
@@ -136,7 +136,7 @@ impl Policy for TapePolicy {
             // The record is at this call only when the events before it have been compared.
             events.flush().await;
             let session = requested.caller.session.as_str();
-            let approvals = lock(&tape).approvals(session);
+            let approvals = tape.lock().approvals(session);
             let mut open = 0;
             for body in approvals {
                 match &body {
@@ -149,7 +149,7 @@ impl Policy for TapePolicy {
             if open > 0 {
                 std::future::pending::<()>().await;
             }
-            let next = lock(&tape).next_result(session, &requested.call.id).cloned();
+            let next = tape.lock().next_result(session, &requested.call.id).cloned();
             let Some(Err(why)) = next else { return Ok(None) };
             match why.strip_prefix(NOT_ALLOWED) {
                 Some(reason) if !was_refused(&why) => Err(reason.to_owned()),
@@ -168,7 +168,7 @@ impl Workers for TapeWorkers {
     fn work(&self, task: Task, ports: Ports, events: Events) -> Pending<'static, Result<Value, String>> {
         let session = task.parent.worker(&task.agent, &task.id).session;
         let mut model = self.model.clone();
-        let models = lock(&model.tape).models(session.as_str());
+        let models = model.tape.lock().models(session.as_str());
         if !models.is_empty() {
             model.state.models = models;
         }

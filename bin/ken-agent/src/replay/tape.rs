@@ -2,13 +2,14 @@
 //! in the order in which they must occur again, the answers of models, the results of tools, and approvals.
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use ken_types::event::{
     Block, Body, EMPTY_ANSWER, Event, Failure, Message, ModelName, Purpose, StopReason, ToolResult,
 };
 use ken_types::ops::model::{Delta, Generated};
 use ken_types::{Code, Error};
+use parking_lot::Mutex;
 use serde::Serialize;
 use serde_json::Value;
 use tokio::sync::watch;
@@ -140,10 +141,6 @@ pub(super) struct Tape {
 
 /// The state that all ports of a replay share.
 pub(super) type SharedTape = Arc<Mutex<Tape>>;
-
-pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 /// Returns the error that stops the loop at the end of the record.
 pub(super) fn stopped() -> Error {

@@ -2,7 +2,7 @@
 //! event.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use ken_types::event::{Block, Body, Event, Failure, Message, Outcome, StopReason, ToolResult};
@@ -11,6 +11,7 @@ use ken_types::ops::model::ToolSpec;
 use ken_types::ops::store::{Claim, EndReason, History, SettleSubmission, SubmissionKind};
 use ken_types::ops::tools::Approval;
 use ken_types::{Code, Error, Timestamp};
+use parking_lot::Mutex;
 use proptest::prelude::*;
 use serde_json::json;
 use tokio::sync::watch;
@@ -83,11 +84,11 @@ impl Case {
                 () = abort => {}
             }
         });
-        let mut kept = store.kept.lock().unwrap();
+        let mut kept = store.kept.lock();
         let settled = kept.settled.take().expect("it is settled");
         let appends = kept.appends;
         drop(kept);
-        let ran = tools.ran.lock().unwrap().clone();
+        let ran = tools.ran.lock().clone();
         let events = store.events();
         check(&events);
         self.replay(&events);
@@ -253,10 +254,10 @@ fn two_recorded_calls(policy: Option<Arc<dyn Policy>>) -> (Vec<Event>, usize) {
     agent.ports.tools = Arc::new(RecordedRun(store.clone(), tools.clone()));
     agent.ports.policy = policy.unwrap_or(agent.ports.policy);
     run(&agent, claim("hello")).0.unwrap();
-    let mut ran = tools.ran.lock().unwrap().clone();
+    let mut ran = tools.ran.lock().clone();
     ran.sort();
     assert_eq!(ran, ["c1", "c2"]);
-    let appends = store.kept.lock().unwrap().appends;
+    let appends = store.kept.lock().appends;
     (store.events(), appends)
 }
 
@@ -296,7 +297,7 @@ fn a_call_is_made_again_only_if_it_failed_and_its_grant_is_unused() {
         let (mut agent, _) = agent_with(vec![vec![call("c1", tool)], vec![text("Done.")]], &tools);
         agent.ports.policy = Arc::new(NeverUsed);
         run(&agent, claim("hello")).0.unwrap();
-        assert_eq!(*tools.ran.lock().unwrap(), vec!["c1"; times], "{tool}");
+        assert_eq!(*tools.ran.lock(), vec!["c1"; times], "{tool}");
     }
 }
 
@@ -335,7 +336,7 @@ fn a_turn_without_a_model_part_fails_but_not_in_a_process_that_stops() {
     for (stops, expected) in [(false, Ok(Outcome::Failed)), (true, Err(Code::Cancelled))] {
         let (agent, store) = agent(Vec::new());
         assert_eq!(end_of(Agent { model: gone(), ..agent }, stops), expected);
-        assert_eq!(store.kept.lock().unwrap().settled.is_none(), stops);
+        assert_eq!(store.kept.lock().settled.is_none(), stops);
     }
 }
 
@@ -447,8 +448,7 @@ fn a_wrong_key_goes_to_each_next_model_at_once() {
     let mut case = Case::of(vec![vec![Act::Fail(Error::new(Code::Unauthenticated, "wrong key"))]]);
     case.model.models = vec!["test/one".into(), "test/two".into(), "test/three".into()];
     let ended = case.run();
-    let models: Vec<_> =
-        case.model.requests.lock().unwrap().iter().map(|request| request.model.clone().unwrap()).collect();
+    let models: Vec<_> = case.model.requests.lock().iter().map(|request| request.model.clone().unwrap()).collect();
     assert_eq!(models, ["test/one", "test/two", "test/three"]);
     assert_eq!(ended.settled.outcome, Outcome::Failed);
 }
@@ -456,10 +456,10 @@ fn a_wrong_key_goes_to_each_next_model_at_once() {
 #[test]
 fn a_model_part_that_dies_is_asked_for_the_rest_and_no_reader_notices() {
     let case = Case::of(vec![vec![text("Hello "), Act::Die, text("there.")]]);
-    *case.model.deaths.lock().unwrap() = 1;
+    *case.model.deaths.lock() = 1;
     let ended = case.run();
     assert_eq!(line(&ended.events), PLAIN);
-    assert_eq!(case.model.requests.lock().unwrap()[1].prefix, "Hello ");
+    assert_eq!(case.model.requests.lock()[1].prefix, "Hello ");
     assert_eq!(ended.settled.result.clone().unwrap().text, "Hello there.");
 }
 
@@ -470,11 +470,11 @@ fn a_model_part_that_dies_after_more_than_text_is_not_asked_for_the_rest() {
         [vec![Act::Think("hm".into()), Act::Die, text("Yes.")], vec![call("c1", "fine"), Act::Die, text("Yes.")]]
     {
         let case = Case::of(vec![acts, vec![text("Done.")]]);
-        *case.model.deaths.lock().unwrap() = 1;
+        *case.model.deaths.lock() = 1;
         let ended = case.run();
         let turns = types(&ended.events).iter().filter(|name| *name == "turn_start").count();
         assert!(turns >= 2, "{}", line(&ended.events));
-        let requests = case.model.requests.lock().unwrap();
+        let requests = case.model.requests.lock();
         assert!(requests.iter().all(|request| request.prefix.is_empty()), "{requests:?}");
         let failed = ended.events.iter().find_map(|event| match &event.body {
             Body::Turn { error, .. } => error.clone(),
@@ -494,7 +494,7 @@ fn a_history_above_the_window_is_cut_when_it_cannot_be_compacted() {
     assert!(line(&ended.events).contains("compaction_start turn_start turn compaction turn_start message_start"));
     assert_eq!(ended.settled.outcome, Outcome::Completed);
     let usable = 98_304 - 8_192;
-    for request in case.model.requests.lock().unwrap().iter() {
+    for request in case.model.requests.lock().iter() {
         let texts = request.messages.iter().map(|message| ken_types::event::estimated_tokens(&message.text()));
         let tokens = texts.sum::<u64>() + ken_types::event::estimated_tokens(&request.system);
         assert!(tokens > usable / 2 && tokens <= usable, "{tokens} of {usable}");
@@ -594,7 +594,7 @@ fn a_submission_ends_at_its_time_limit() {
     let (agent, store) = agent(vec![vec![text("Half"), Act::Hang]]);
     let (outcome, time) = run(&agent, claim("hello"));
     assert_eq!((outcome.unwrap(), time.as_secs()), (Outcome::Failed, 3_600));
-    let settled = store.kept.lock().unwrap().settled.take().unwrap();
+    let settled = store.kept.lock().settled.take().unwrap();
     assert_eq!(settled.error.unwrap().name, "timeout");
 }
 
@@ -695,7 +695,7 @@ fn with_nothing_to_compact_no_model_is_asked() {
     let wanted = "operation_start compaction_start compaction operation idle submission_settled";
     assert_eq!(line(&ended.events), wanted);
     assert_eq!((ended.settled.outcome, ended.settled.summary), (Outcome::Completed, None));
-    assert!(case.model.requests.lock().unwrap().is_empty() && ended.settled.context_usage.is_none());
+    assert!(case.model.requests.lock().is_empty() && ended.settled.context_usage.is_none());
 }
 
 #[test]
@@ -712,7 +712,7 @@ fn a_full_window_is_compacted_before_the_prompt() {
         "{}",
         line(&ended.events)
     );
-    let requests = case.model.requests.lock().unwrap();
+    let requests = case.model.requests.lock();
     let [earlier, _] = &requests[1].messages[..] else { panic!("{:?}", requests[1].messages) };
     assert!(earlier.text().contains("\nA summary.\n") && requests[1].sources.is_empty(), "{}", earlier.text());
     assert_eq!(ended.settled.summary.as_deref(), Some("A summary."));
@@ -736,7 +736,7 @@ fn with_nobody_to_ask_it_fails_and_is_closed() {
 #[test]
 fn a_lost_lease_stops_the_writing() {
     let (agent, store) = agent(vec![vec![text("Hello.")]]);
-    store.kept.lock().unwrap().lease_lost = true;
+    store.kept.lock().lease_lost = true;
     let error = run(&agent, claim("hello")).0.unwrap_err();
     assert_eq!(error.code, Code::Conflict);
     assert!(store.events().is_empty());

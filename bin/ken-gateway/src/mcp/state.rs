@@ -1,8 +1,9 @@
 //! What the process knows of the calls of clients: those that are being answered, and how many equal ones were answered.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use serde_json::Value;
 use tokio::sync::Notify;
 
@@ -15,11 +16,11 @@ pub(crate) struct Answered(Mutex<HashMap<String, u32>>);
 
 impl Answered {
     pub(super) fn of(&self, call: &str) -> u32 {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).get(call).copied().unwrap_or_default()
+        self.0.lock().get(call).copied().unwrap_or_default()
     }
 
     pub(super) fn set(&self, call: &str, count: u32) {
-        let mut counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut counts = self.0.lock();
         if counts.len() >= MAX_REMEMBERED {
             counts.clear();
         }
@@ -56,13 +57,9 @@ pub(super) struct Entered {
 }
 
 impl Running {
-    fn lock(&self) -> MutexGuard<'_, Calls> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Enters a call. `None` if another call has its name. An equal call is its repetition.
     pub(super) fn enter(self: &Arc<Running>, name: Option<String>, params: Value) -> Option<Entered> {
-        let mut calls = self.lock();
+        let mut calls = self.0.lock();
         let is_other = |other: &RunningCall| name.is_some() && other.name == name && !is_equal(&other.params, &params);
         if calls.by_number.values().any(is_other) {
             return None;
@@ -75,7 +72,7 @@ impl Running {
 
     /// Cancels the calls with this name that are being answered.
     pub(super) fn cancel(&self, name: &str) {
-        let calls = self.lock();
+        let calls = self.0.lock();
         for call in calls.by_number.values().filter(|call| call.name.as_deref() == Some(name)) {
             call.cancelled.notify_one();
         }
@@ -90,14 +87,14 @@ fn is_equal(one: &Value, other: &Value) -> bool {
 impl Entered {
     /// Says for which work the call waits.
     pub(super) fn waits_for(&self, work: &str) {
-        if let Some(call) = self.running.lock().by_number.get_mut(&self.number) {
+        if let Some(call) = self.running.0.lock().by_number.get_mut(&self.number) {
             call.work = Some(work.to_owned());
         }
     }
 
     /// Whether another call waits for the same work, so that it must go on.
     pub(super) fn is_shared(&self, work: &str) -> bool {
-        let calls = self.running.lock();
+        let calls = self.running.0.lock();
         calls.by_number.iter().any(|(number, call)| *number != self.number && call.work.as_deref() == Some(work))
     }
 
@@ -109,7 +106,7 @@ impl Entered {
 
 impl Drop for Entered {
     fn drop(&mut self) {
-        self.running.lock().by_number.remove(&self.number);
+        self.running.0.lock().by_number.remove(&self.number);
     }
 }
 

@@ -1,12 +1,13 @@
 //! Streams that have live readers. Each has a single open read at the store, regardless of the number of readers.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use ken_types::ops::store::{ReadStream, StreamsRead};
 use ken_types::{Code, Offset};
 use ken_wire::Pool;
+use parking_lot::Mutex;
 use tokio::time::sleep;
 
 use super::live_readers::LiveReaders;
@@ -59,7 +60,7 @@ impl FollowedStreams {
     /// Returns a followed stream. Starts following it if needed.
     pub(crate) fn follow(&self, target: Target) -> Arc<FollowedStream> {
         let key = (target.subject.name.clone(), target.id);
-        let mut streams = self.lock();
+        let mut streams = self.by_stream.lock();
         if let Some(stream) = streams.get(&key).and_then(Weak::upgrade) {
             return stream;
         }
@@ -76,11 +77,7 @@ impl FollowedStreams {
     }
 
     pub(crate) fn count(&self) -> usize {
-        self.lock().values().filter(|stream| stream.strong_count() > 0).count()
-    }
-
-    fn lock(&self) -> MutexGuard<'_, ByStream> {
-        self.by_stream.lock().unwrap_or_else(PoisonError::into_inner)
+        self.by_stream.lock().values().filter(|stream| stream.strong_count() > 0).count()
     }
 }
 

@@ -3,9 +3,10 @@
 //! if it needs its own frames.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use ken_http::{Outlet, WriteResult};
+use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::task::yield_now;
 use tokio::time::Instant;
@@ -69,18 +70,14 @@ impl LiveReaders {
         }))
     }
 
-    fn lock(&self) -> MutexGuard<'_, Readers> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Returns the last known end of the stream.
     pub(crate) fn position(&self) -> Position {
-        self.lock().newest.position
+        self.0.lock().newest.position
     }
 
     /// Adds a reader that has read everything up to a position.
     pub(crate) fn arrive(&self, position: Position, outlet: &Outlet, cursor: Option<u64>) -> Arrival<'_> {
-        let mut readers = self.lock();
+        let mut readers = self.0.lock();
         if readers.newest.is_beyond(position) {
             let since = readers.newest.since(position.next);
             return since.map_or(Arrival::Lost, Arrival::Behind);
@@ -97,7 +94,7 @@ impl LiveReaders {
 
     /// Sends a piece to all waiting readers. Readers that arrive later find it among the recent pieces.
     pub(crate) async fn send(&self, piece: Piece) {
-        self.lock().newest.push(piece.clone());
+        self.0.lock().newest.push(piece.clone());
         let mut from = 0;
         loop {
             let some = self.batch(from);
@@ -112,14 +109,14 @@ impl LiveReaders {
 
     /// Returns at most `AT_ONCE` readers, starting with a number.
     fn batch(&self, from: u64) -> Vec<(u64, Arc<LiveReader>)> {
-        let readers = self.lock();
+        let readers = self.0.lock();
         let some = readers.by_number.range(from..).take(AT_ONCE);
         some.map(|(number, reader)| (*number, reader.clone())).collect()
     }
 
     /// Wakes all readers, because the stream has ended.
     pub(crate) fn finish(&self) {
-        let mut readers = self.lock();
+        let mut readers = self.0.lock();
         readers.ended = true;
         readers.by_number.values().for_each(|reader| reader.woken.notify_one());
     }
@@ -131,13 +128,9 @@ impl LiveReader {
         LiveReader { outlet, cursor, state: Mutex::new(state), woken: Notify::new() }
     }
 
-    fn state(&self) -> MutexGuard<'_, ReaderState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Writes a piece to the client, or wakes the task of the reader to fetch it.
     fn take(&self, piece: &Piece) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         let relation = state.position.relation(piece.start, piece.end);
         if relation == Relation::Known || state.left {
             return;
@@ -193,12 +186,12 @@ impl Waiting<'_> {
     }
 
     pub(crate) fn state(&self) -> ReaderState {
-        *self.reader.state()
+        *self.reader.state.lock()
     }
 
     /// Ends the wait, after which no other task writes to the client. Returns the reader's position.
     pub(crate) fn into_position(self) -> Position {
-        let mut state = self.reader.state();
+        let mut state = self.reader.state.lock();
         state.left = true;
         state.position
     }
@@ -206,8 +199,8 @@ impl Waiting<'_> {
 
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
-        self.reader.state().left = true;
-        self.readers.lock().by_number.remove(&self.number);
+        self.reader.state.lock().left = true;
+        self.readers.0.lock().by_number.remove(&self.number);
     }
 }
 

@@ -1,11 +1,12 @@
 //! The process `ken-textgen --lines`. It is kept between texts, because starting it takes as long as a few dozen tokens.
 
 use std::process::Stdio;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ken_types::Error;
 use ken_types::error::JSON_ERRORS;
+use parking_lot::Mutex;
 use serde::Deserialize;
 use serde_json::Value;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader, Lines};
@@ -128,13 +129,9 @@ const MAX_IDLE: Duration = Duration::from_secs(120);
 pub(super) struct Idle(Arc<Mutex<Option<(Instant, Process)>>>);
 
 impl Idle {
-    fn lock(&self) -> MutexGuard<'_, Option<(Instant, Process)>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Returns the kept process if it runs this model and has not ended in the meantime, or else starts one with these flags.
     pub(super) fn process(&self, model: Option<&str>, flags: &[&str]) -> Result<Process, Error> {
-        let kept = self.lock().take();
+        let kept = self.0.lock().take();
         if let Some((_, mut process)) = kept
             && process.model.as_deref() == model
             && matches!(process.child.try_wait(), Ok(None))
@@ -146,12 +143,12 @@ impl Idle {
 
     pub(super) fn keep(&self, process: Process) {
         let since = Instant::now();
-        *self.lock() = Some((since, process));
+        *self.0.lock() = Some((since, process));
         let idle = self.clone();
         tokio::spawn(async move {
             tokio::time::sleep(MAX_IDLE).await;
             // If the process was used in the meantime, this time is different, and it is kept.
-            idle.lock().take_if(|(kept, _)| *kept == since);
+            idle.0.lock().take_if(|(kept, _)| *kept == since);
         });
     }
 }

@@ -15,7 +15,7 @@ mod tests;
 
 pub(crate) use format::arguments;
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use ken_types::event::ModelName;
@@ -23,6 +23,7 @@ use ken_types::ops::model::{Delta, Generate};
 use ken_types::providers::{CallOptions, Kind, Providers, resolve, secret_name};
 use ken_types::uri::host_of;
 use ken_types::{Code, Error};
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::sync::{Semaphore, mpsc};
 use tokio::time::timeout;
@@ -392,7 +393,7 @@ impl Remote {
 
     /// Records how a call ended, for the calls after it and for `model.info`.
     fn noted<T>(&self, ended: Result<T, Failed>) -> Result<T, Error> {
-        let mut refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut refused = self.refused.lock();
         let name = full_name(self);
         match ended {
             Ok(ended) => {
@@ -428,7 +429,7 @@ impl Provider for Remote {
     }
 
     fn unusable(&self) -> Option<String> {
-        let refused = *self.refused.lock().unwrap_or_else(PoisonError::into_inner);
+        let refused = *self.refused.lock();
         let is_refused = refused.is_some_and(|refused| refused.elapsed() < REFUSED_PERIOD);
         self.endpoint.missing_key().or_else(|| is_refused.then(|| REFUSED_KEY.to_owned()))
     }

@@ -1,10 +1,10 @@
 //! A bounded queue from callers to threads. Some items go before all others.
 
 use std::collections::VecDeque;
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use ken_types::Error;
+use parking_lot::{Condvar, Mutex, MutexGuard};
 
 /// The time after which a caller can try again when the queue is full, in milliseconds. It is part of the error.
 const RETRY_MS: u64 = 20;
@@ -61,7 +61,7 @@ impl<T> Queue<T> {
 
     /// Puts items that were taken from the queue back to where they were. None of them may be one that comes first.
     pub(crate) fn put_back(&self, items: impl DoubleEndedIterator<Item = T>) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         items.rev().for_each(|item| state.others.push_front(item));
     }
 
@@ -72,7 +72,7 @@ impl<T> Queue<T> {
     }
 
     fn wake(&self) {
-        let state = self.lock();
+        let state = self.state.lock();
         let wanted = state.has_work_for_somebody();
         drop(state);
         if wanted {
@@ -81,7 +81,7 @@ impl<T> Queue<T> {
     }
 
     fn put(&self, item: T, limit: usize, comes_first: bool) -> Result<(), Error> {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         if state.closed {
             return Err(Error::unavailable("the store is stopping"));
         }
@@ -113,32 +113,25 @@ impl<T> Queue<T> {
     }
 
     fn wait(&self, timeout: Option<Duration>) -> MutexGuard<'_, State<T>> {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let idle = |state: &mut State<T>| state.len() == 0 && !state.closed;
         state.waiting += 1;
-        state = match timeout {
-            None => self.changed.wait_while(state, idle).unwrap_or_else(PoisonError::into_inner),
-            Some(timeout) => {
-                let waited = self.changed.wait_timeout_while(state, timeout, idle);
-                waited.unwrap_or_else(PoisonError::into_inner).0
-            }
-        };
+        match timeout {
+            None => self.changed.wait_while(&mut state, idle),
+            Some(timeout) => _ = self.changed.wait_while_for(&mut state, idle, timeout),
+        }
         state.waiting -= 1;
         state
     }
 
     /// Closes the queue: it accepts no more items, but those in it are still taken.
     pub(crate) fn close(&self) {
-        self.lock().closed = true;
+        self.state.lock().closed = true;
         self.changed.notify_all();
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.lock().len()
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State<T>> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().len()
     }
 }
 
@@ -148,7 +141,7 @@ pub(crate) struct Pushed<'a, T>(&'a Queue<T>);
 impl<T> Pushed<'_, T> {
     /// Takes the item back if it is the only one in the queue.
     pub(crate) fn take_if_alone(&self) -> Option<T> {
-        let mut state = self.0.lock();
+        let mut state = self.0.state.lock();
         match state.len() {
             1 => state.take(),
             _ => None,

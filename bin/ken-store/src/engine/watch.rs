@@ -5,11 +5,12 @@
 //! only that it missed some, and reads the tables again.
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use ken_types::Error;
 use ken_types::id::SubmissionId;
 use ken_types::ops::store::SubmissionStatus;
+use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
 
 use crate::engine::change::NewEntries;
@@ -105,16 +106,12 @@ pub(crate) fn stopping() -> Error {
     Error::unavailable("the store is stopping")
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl Watch {
     /// Subscribes to a topic. From now on, all news of this topic reaches the subscription until it is dropped. Fails with `busy` if too
     /// many calls wait.
     pub(crate) fn subscribe(self: &Arc<Watch>, topic: Topic) -> Result<Subscription, Error> {
         let waiter = Arc::new(Waiter::default());
-        let mut waiting = lock(&self.waiting);
+        let mut waiting = self.waiting.lock();
         if waiting.count >= WAITERS {
             let message = format!("{WAITERS} calls wait for something in the store");
             return Err(Error::busy(message, RETRY_MS));
@@ -128,7 +125,7 @@ impl Watch {
     /// Remembers that a topic begins now. Who subscribes before there is news of it need not read the tables: mostly the caller who has begun
     /// it, and who waits for it at once.
     pub(crate) fn begin(&self, topic: Topic) {
-        let mut waiting = lock(&self.waiting);
+        let mut waiting = self.waiting.lock();
         waiting.begun.push_back(topic);
         if waiting.begun.len() > MAX_BEGUN {
             waiting.begun.pop_front();
@@ -136,10 +133,10 @@ impl Watch {
     }
 
     pub(crate) fn notify(&self, topic: &Topic, news: &News) {
-        let mut waiting = lock(&self.waiting);
+        let mut waiting = self.waiting.lock();
         waiting.begun.retain(|begun| begun != topic);
         for waiter in waiting.topics.get(topic).into_iter().flatten() {
-            let mut unseen = lock(&waiter.news);
+            let mut unseen = waiter.news.lock();
             let next = if unseen.is_none() { news.clone() } else { News::Missed };
             *unseen = Some(next);
             drop(unseen);
@@ -150,7 +147,7 @@ impl Watch {
     /// Wakes those who wait for what another host has changed; all of them if that is not known.
     pub(crate) fn hear(&self, marks: Option<&[u64]>) {
         let topics: Vec<Topic> = {
-            let waiting = lock(&self.waiting);
+            let waiting = self.waiting.lock();
             let is_changed = |topic: &&Topic| marks.is_none_or(|marks| marks.contains(&topic.mark()));
             waiting.topics.keys().filter(is_changed).cloned().collect()
         };
@@ -158,7 +155,7 @@ impl Watch {
     }
 
     pub(crate) fn len(&self) -> usize {
-        lock(&self.waiting).count
+        self.waiting.lock().count
     }
 
     /// Sets the condition and wakes those that wait for it. Once the store is stopping, the condition no longer changes.
@@ -197,7 +194,7 @@ impl Watch {
     }
 
     fn remove(&self, topic: &Topic, waiter: &Arc<Waiter>) {
-        let mut waiting = lock(&self.waiting);
+        let mut waiting = self.waiting.lock();
         let Some(waiters) = waiting.topics.get_mut(topic) else {
             return;
         };
@@ -221,7 +218,7 @@ impl Subscription {
     /// Returns the news since the last call. Waits until there is some.
     pub(crate) async fn news(&self) -> News {
         loop {
-            if let Some(news) = lock(&self.waiter.news).take() {
+            if let Some(news) = self.waiter.news.lock().take() {
                 return news;
             }
             self.waiter.wake.notified().await;
@@ -258,7 +255,7 @@ mod tests {
         assert_eq!(watch.len(), 1);
         drop(subscription);
         assert_eq!(watch.len(), 0);
-        assert!(lock(&watch.waiting).topics.is_empty());
+        assert!(watch.waiting.lock().topics.is_empty());
     }
 
     #[tokio::test]
@@ -279,7 +276,7 @@ mod tests {
         let others = [0, 2, MAX_BEGUN, MAX_BEGUN + 1].map(|number| subscribe(number).is_complete);
         assert_eq!(others, [false, true, true, false]);
         drop((before, after));
-        assert_eq!((watch.len(), lock(&watch.waiting).topics.len()), (0, 0));
+        assert_eq!((watch.len(), watch.waiting.lock().topics.len()), (0, 0));
     }
 
     #[test]

@@ -8,14 +8,15 @@
 mod tests;
 
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use ken_types::ops::store::{Claims, Lease, Work};
 use ken_types::{Code, Error, Timestamp};
 use ken_wire::ChangeGate;
+use parking_lot::Mutex;
 use tokio::sync::oneshot;
 use tokio::task::yield_now;
 
@@ -179,12 +180,6 @@ pub(crate) struct Counters {
     pub(crate) failing_work: Mutex<BTreeMap<&'static str, (Error, i64)>>,
 }
 
-impl Counters {
-    pub(crate) fn failing_work(&self) -> MutexGuard<'_, BTreeMap<&'static str, (Error, i64)>> {
-        self.failing_work.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
 fn count(counter: &AtomicU64, by: usize) {
     counter.fetch_add(by as u64, Ordering::Relaxed);
 }
@@ -242,13 +237,12 @@ impl Writer {
 
     /// Returns whether nobody is writing and the last batch was fast.
     fn can_write_directly(&self) -> bool {
-        let batches = self.batches.try_lock();
-        batches.is_ok_and(|batches| is_quick(batches.last_took))
+        self.batches.try_lock().is_some_and(|batches| is_quick(batches.last_took))
     }
 
     /// Writes the order if it is the only one in the queue and nobody else is writing.
     fn write_alone(&self, pushed: &Pushed<'_, WriterRequest>) {
-        let Ok(mut batches) = self.batches.try_lock() else {
+        let Some(mut batches) = self.batches.try_lock() else {
             return;
         };
         if let Some(order) = pushed.take_if_alone() {
@@ -319,12 +313,12 @@ fn hear(watch: &Arc<Watch>, queue: &Arc<Queue<WriterRequest>>) -> Hear {
 /// Runs the writer thread until the queue is closed.
 fn run(queue: &Queue<WriterRequest>, batches: &Mutex<BatchWriter>) {
     loop {
-        let timeout = lock(batches).max_wait();
+        let timeout = batches.lock().max_wait();
         let Some(orders) = queue.pop_many(BATCH, Some(timeout)) else {
-            lock(batches).database.pause();
+            batches.lock().database.pause();
             return;
         };
-        let mut batches = lock(batches);
+        let mut batches = batches.lock();
         batches.run_requests(orders);
         batches.run_schedules();
         batches.probe();
@@ -335,10 +329,6 @@ fn run(queue: &Queue<WriterRequest>, batches: &Mutex<BatchWriter>) {
             _ = reply.send(());
         }
     }
-}
-
-fn lock(batches: &Mutex<BatchWriter>) -> MutexGuard<'_, BatchWriter> {
-    batches.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The state that is needed to write batches. Whoever holds its lock writes.
@@ -1072,7 +1062,7 @@ impl BatchWriter {
             return;
         }
         if !self.has_duties {
-            self.counters.failing_work().clear();
+            self.counters.failing_work.lock().clear();
             self.background_at = now + BACKGROUND_INTERVAL_MS;
             return;
         }
@@ -1126,7 +1116,7 @@ impl BatchWriter {
     /// Does one slice of one kind of background work. If it fails, only this is undone, and tried again later. Fails if the database does.
     fn work(&mut self, (name, slice): background::Kind, change: &mut Change) -> Result<Left, Error> {
         let now = self.clock.elapsed_ms();
-        if self.counters.failing_work().get(name).is_some_and(|(_, retry_at)| now < *retry_at) {
+        if self.counters.failing_work.lock().get(name).is_some_and(|(_, retry_at)| now < *retry_at) {
             return Ok(Left::Nothing);
         }
         let effects_before = change.effects.len();
@@ -1134,7 +1124,7 @@ impl BatchWriter {
         let done = slice(self.database.tables(), change);
         let error = match done.and_then(|left| self.database.release().map(|()| left)) {
             Ok(left) => {
-                self.counters.failing_work().remove(name);
+                self.counters.failing_work.lock().remove(name);
                 return Ok(left);
             }
             Err(error) => error,
@@ -1144,7 +1134,7 @@ impl BatchWriter {
         }
         undo(&mut *self.database, change, effects_before)?;
         tracing::error!(code = %error.code, "background work fails: {name}: {}", error.message);
-        self.counters.failing_work().insert(name, (error, now + BACKGROUND_INTERVAL_MS));
+        self.counters.failing_work.lock().insert(name, (error, now + BACKGROUND_INTERVAL_MS));
         Ok(Left::Nothing)
     }
 }

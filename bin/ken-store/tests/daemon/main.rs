@@ -13,11 +13,11 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
-use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use ken_wire::conformance::{Subject, check};
 use nix::sys::signal::Signal;
+use parking_lot::Mutex;
 use process::*;
 use serde_json::{Value, json};
 
@@ -82,12 +82,12 @@ fn write_until_gone(socket: &Path, client: usize, from: usize, acknowledged: &Mu
         };
         let answer = answer.unwrap();
         assert_eq!(answer.get("refused"), None, "{answer}");
-        acknowledged.lock().unwrap().prompts.insert(submission, answer);
+        acknowledged.lock().prompts.insert(submission, answer);
         let key = format!("{client}-{number}");
         let Some(answer) = peer.try_call("keys.begin", &key_of(&key)) else {
             return number + 1;
         };
-        acknowledged.lock().unwrap().keys.insert(key, answer.unwrap());
+        acknowledged.lock().keys.insert(key, answer.unwrap());
         let claim = json!({"holder": "t", "max": 1, "wait_ms": 0});
         let Some(claims) = peer.try_call("submissions.claim", &claim) else {
             return number + 1;
@@ -100,7 +100,7 @@ fn write_until_gone(socket: &Path, client: usize, from: usize, acknowledged: &Mu
                     None => return number + 1,
                     Some(answer) => answer.unwrap(),
                 };
-                acknowledged.lock().unwrap().events.insert(submission.clone(), index + 1);
+                acknowledged.lock().events.insert(submission.clone(), index + 1);
             }
         }
     }
@@ -150,7 +150,7 @@ fn kill_9_at_any_time_loses_nothing_that_was_answered() {
     let mut from = [0; CLIENTS];
     for round in 0..8usize {
         let daemon = Daemon::start(home.path());
-        compare(&daemon, &acknowledged.lock().unwrap());
+        compare(&daemon, &acknowledged.lock());
         let socket = daemon.socket();
         std::thread::scope(|threads| {
             let (acknowledged, socket, begun) = (&acknowledged, &socket, from);
@@ -160,9 +160,9 @@ fn kill_9_at_any_time_loses_nothing_that_was_answered() {
                 .map(|(client, from)| threads.spawn(move || write_until_gone(socket, client, from, acknowledged)))
                 .collect();
             // The daemon is killed after a number of further answers and a short time, both of which differ in each round.
-            let enough = acknowledged.lock().unwrap().answers() + 20 + 13 * round;
+            let enough = acknowledged.lock().answers() + 20 + 13 * round;
             let until = Instant::now() + TIMEOUT;
-            while acknowledged.lock().unwrap().answers() < enough && Instant::now() < until {
+            while acknowledged.lock().answers() < enough && Instant::now() < until {
                 std::thread::sleep(Duration::from_millis(1));
             }
             std::thread::sleep(Duration::from_micros(u64::from(std::process::id()) * (round as u64 + 1) % 1_700));
@@ -173,7 +173,7 @@ fn kill_9_at_any_time_loses_nothing_that_was_answered() {
         });
     }
     let daemon = Daemon::start(home.path());
-    let acknowledged = acknowledged.into_inner().unwrap();
+    let acknowledged = acknowledged.into_inner();
     assert!(!acknowledged.prompts.is_empty() && !acknowledged.events.is_empty() && !acknowledged.keys.is_empty());
     assert!(acknowledged.answers() >= 160, "{} answers", acknowledged.answers());
     compare(&daemon, &acknowledged);

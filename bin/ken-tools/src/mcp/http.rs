@@ -5,18 +5,18 @@
 use std::collections::BTreeMap;
 use std::io::{BufRead, ErrorKind, Read, Write};
 use std::process::ExitCode;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use ken_types::sse::Parser;
 use ken_types::{Error, json};
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 use ureq::http::{Response, StatusCode};
 use ureq::tls::TlsConfig;
 use ureq::{Agent, Body, RequestBuilder, Timeout};
 
 use super::transport::MAX_LINE;
-use crate::lock;
 
 /// The names of the secrets with the address, and with the headers as a JSON object.
 pub(crate) const URL: &str = "KEN_MCP_URL";
@@ -110,7 +110,7 @@ impl Bridge {
                 })),
             }
         }
-        if lock(&self.session).id.is_some() {
+        if self.session.lock().id.is_some() {
             _ = self.with_headers(self.agent.delete(&self.url)).call();
         }
         Ok(())
@@ -122,7 +122,7 @@ impl Bridge {
     }
 
     fn with_headers<B>(&self, request: RequestBuilder<B>) -> RequestBuilder<B> {
-        let session = lock(&self.session).clone();
+        let session = self.session.lock().clone();
         let mut request = request.header("accept", "application/json, text/event-stream");
         for (name, value) in &self.headers {
             request = request.header(name, value);
@@ -144,13 +144,13 @@ impl Bridge {
             let request = self.with_headers(self.agent.post(&self.url)).header("content-type", "application/json");
             request.send(ping.to_string()).is_ok_and(|response| is_refused(response.status()))
         };
-        lock(&self.session).id.is_some() && is_refused(status) && (status == StatusCode::NOT_FOUND || ping())
+        self.session.lock().id.is_some() && is_refused(status) && (status == StatusCode::NOT_FOUND || ping())
     }
 
     /// Sends a message and prints the response. If the server does not respond to a request, an error is printed in its
     /// place. Fails if the session is lost.
     fn send(&self, message: &Value) -> Result<(), Error> {
-        let has_session = lock(&self.session).id.is_some();
+        let has_session = self.session.lock().id.is_some();
         let id = message.get("method").and_then(|_| message.get("id"));
         let request = self.with_headers(self.agent.post(&self.url));
         let request = request.header("content-type", "application/json");
@@ -173,7 +173,7 @@ impl Bridge {
             return self.fail_with(code, id, &why);
         }
         if let Some(set) = header(&response, "mcp-session-id").filter(|_| !has_session) {
-            lock(&self.session).id = Some(set.to_owned());
+            self.session.lock().id = Some(set.to_owned());
         }
         match self.print(response, id) {
             Ok(true) => Ok(()),
@@ -251,7 +251,7 @@ impl Bridge {
         // A batch in a batch is left out: as a line of its own its messages would be read, without a look at them here.
         for message in messages.into_iter().filter(Value::is_object) {
             if let Some(version) = message.pointer("/result/protocolVersion").and_then(Value::as_str) {
-                lock(&self.session).version = Some(version.to_owned());
+                self.session.lock().version = Some(version.to_owned());
             }
             answered |= id.is_some() && message.get("method").is_none() && message.get("id") == id;
             self.put_of_server(message)?;

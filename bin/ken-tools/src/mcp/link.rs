@@ -1,12 +1,12 @@
 //! The connection to a running server: starts it, reads what it offers, and sends it requests.
 
 use std::collections::{BTreeSet, HashMap};
-use std::sync::Mutex;
 use std::time::Duration;
 
 use ken_text::head;
 use ken_types::ops::tools::{ToolProgress, ToolsCall};
 use ken_wire::Context;
+use parking_lot::Mutex;
 use rmcp::model::{
     CallToolRequest, CallToolRequestParams, CallToolResult, CancelledNotification, CancelledNotificationParam,
     ClientCapabilities, ClientRequest, ElicitRequestParams, ElicitResult, ErrorCode, ErrorData, Implementation,
@@ -30,7 +30,6 @@ use super::offers::{self, ToolList};
 use super::package::Package;
 use super::stderr::Stderr;
 use super::transport::{Lines, Reason};
-use crate::lock;
 
 /// The time limit for a server to start and list its tools.
 pub(super) const START: Duration = Duration::from_secs(30);
@@ -100,7 +99,7 @@ impl ClientHandler for Handler {
             total: said.total.filter(finite),
             message: said.message.map(text),
         };
-        let mut reported = lock(&self.reported);
+        let mut reported = self.reported.lock();
         if reported.len() < MAX_REPORTED {
             reported.insert(said.progress_token, report);
         }
@@ -151,7 +150,7 @@ impl Link {
     }
 
     pub(super) fn tools(&self) -> ToolList {
-        lock(&self.tools).clone()
+        self.tools.lock().clone()
     }
 
     pub(super) fn capabilities(&self) -> ServerCapabilities {
@@ -161,7 +160,7 @@ impl Link {
     /// Lists the tools again, after the server has said that they have changed.
     pub(super) async fn list_again(&self) {
         match timeout(START, offers::tools(&self.service, &self.capabilities(), self.wanted.as_ref())).await {
-            Ok(Ok(tools)) => *lock(&self.tools) = tools,
+            Ok(Ok(tools)) => *self.tools.lock() = tools,
             Ok(Err(why)) => self.reason.set(why),
             Err(_) => self.reason.set("it does not name its tools any more"),
         }
@@ -174,7 +173,7 @@ impl Link {
         arguments: &Value,
         listener: Listener<'_>,
     ) -> Result<CallToolResult, ServiceError> {
-        let kind = lock(&self.tools).tools.0.iter().find(|known| known.name == tool).map(|known| known.kind);
+        let kind = self.tools.lock().tools.0.iter().find(|known| known.name == tool).map(|known| known.kind);
         match kind.unwrap_or_default() {
             Kind::Tool => self.call_tool(tool, arguments, listener).await,
             Kind::ListResources => offers::list_resources(&self.service).await,
@@ -251,7 +250,7 @@ impl OpenRequest<'_> {
 
     /// Tells the caller the last that the server has said of the call, if that is new.
     async fn report(&self, listener: Listener<'_>) {
-        let report = lock(&self.link.service.service().reported).remove(&self.token);
+        let report = self.link.service.service().reported.lock().remove(&self.token);
         if let (Some(listener), Some(report)) = (listener, report) {
             // A caller that is gone drops the call as well.
             _ = listener.item(&report).await;
@@ -266,7 +265,7 @@ impl OpenRequest<'_> {
 
 impl Drop for OpenRequest<'_> {
     fn drop(&mut self) {
-        lock(&self.link.service.service().reported).remove(&self.token);
+        self.link.service.service().reported.lock().remove(&self.token);
         // Without a runtime the process is about to end, and the server with it.
         if let (Some(id), Ok(runtime)) = (self.id.take(), tokio::runtime::Handle::try_current()) {
             runtime.spawn(cancel(self.link.service.peer().clone(), id));

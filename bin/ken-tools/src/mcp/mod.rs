@@ -16,10 +16,11 @@ mod transport;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use ken_types::Error;
 use ken_types::ops::tools::Problem;
+use parking_lot::Mutex;
 
 use self::accepted::Accepted;
 pub(crate) use self::accepted::Pinned;
@@ -34,7 +35,6 @@ use self::server::{Offer, join_first, left_out};
 pub(crate) use self::server::{Offered, Server, ServerCall};
 use crate::changed::Changed;
 use crate::entry::Entry;
-use crate::lock;
 
 /// The configured servers, each with its process.
 pub(crate) struct Servers {
@@ -78,7 +78,7 @@ impl Servers {
     pub(crate) fn read(&self, entries: &mut BTreeMap<String, Entry>, max: usize) -> Vec<Problem> {
         let settings = Settings::read(&self.settings);
         let accepted = Accepted::read(&self.accepted);
-        let mut known = lock(&self.known);
+        let mut known = self.known.lock();
         let mut problems = settings.problems;
         let accepted = accepted.unwrap_or_else(|error| {
             problems.push(problem(&self.accepted, "", error));
@@ -106,12 +106,12 @@ impl Servers {
 
     /// Returns the problems found when the files were last read.
     pub(crate) fn problems(&self) -> Vec<Problem> {
-        lock(&self.known).problems.clone()
+        self.known.lock().problems.clone()
     }
 
     pub(crate) fn find(&self, name: &str) -> Result<Arc<Server>, Error> {
         let missing = || Error::not_found(format!("{} names no server `{name}`", self.settings.display()));
-        lock(&self.known).servers.get(name).cloned().ok_or_else(missing)
+        self.known.lock().servers.get(name).cloned().ok_or_else(missing)
     }
 
     /// Returns the names of the secrets and variables that are put into the values of a server, each with where it is found.
@@ -120,12 +120,12 @@ impl Servers {
     }
 
     pub(crate) fn all(&self) -> Vec<Arc<Server>> {
-        lock(&self.known).servers.values().cloned().collect()
+        self.known.lock().servers.values().cloned().collect()
     }
 
     /// Returns the first problems on one line, or an empty text if there are none.
     pub(crate) fn status(&self) -> String {
-        let known = lock(&self.known);
+        let known = self.known.lock();
         // A problem can quote the server. A line feed in it would begin another field of the message to kend.
         let lines = known.problems.iter().map(|problem| {
             let message = ken_text::visible_line(&problem.error.message);

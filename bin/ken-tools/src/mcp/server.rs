@@ -1,6 +1,6 @@
 //! Starts one MCP server, keeps it running and calls it.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use ken_text::head;
@@ -9,6 +9,7 @@ use ken_types::event::ToolResult;
 use ken_types::limits::PROMPT_BYTES;
 use ken_types::ops::model::{SchemaText, ToolSpec};
 use ken_types::ops::tools::{Approval, Tool};
+use parking_lot::Mutex;
 use rmcp::model::Prompt;
 use rmcp::service::ServiceError;
 use serde_json::{Map, Value};
@@ -27,7 +28,6 @@ use super::package::Package;
 use super::result;
 use crate::changed::Changed;
 use crate::entry::{Confinement, Entry, OutputFormat};
-use crate::lock;
 use crate::output::Outputs;
 use crate::schema::Schema;
 
@@ -92,7 +92,7 @@ impl Server {
             let (config, secrets) = (server.config.clone(), server.secrets.clone());
             let (state, changed) = (server.state.clone(), server.changed.clone());
             let task = tokio::spawn(keep_running(config, secrets, state, changed));
-            *lock(&server.runs) = Some(task.abort_handle());
+            *server.runs.lock() = Some(task.abort_handle());
         }
         server
     }
@@ -103,11 +103,11 @@ impl Server {
         let wanted = self.config.ken.tools.as_ref();
         let is_wanted = |tool: &PinnedTool| wanted.is_none_or(|names| names.contains(&tool.name));
         let pinned = pinned.map(|Pinned(tools)| Pinned(tools.into_iter().filter(is_wanted).collect()));
-        *lock(&self.pinned) = pinned.map(Pinned::redacted);
+        *self.pinned.lock() = pinned.map(Pinned::redacted);
     }
 
     pub(crate) fn pinned(&self) -> Option<Pinned> {
-        lock(&self.pinned).clone()
+        self.pinned.lock().clone()
     }
 
     /// Returns the tools that agents can use: the accepted ones, unless the server's list has changed.
@@ -167,7 +167,7 @@ impl Server {
     fn is_accepted(&self, link: &Link) -> Result<(), Error> {
         let name = &self.config.name;
         let listed = link.tools().tools;
-        let why = match &*lock(&self.pinned) {
+        let why = match &*self.pinned.lock() {
             Some(pinned) if *pinned == listed => return Ok(()),
             Some(pinned) => {
                 let changes = join_first(&pinned.changes(&listed), ", ");
@@ -355,7 +355,7 @@ impl Server {
     /// Waits until the server has been started again after `ended`. A server that is not kept running is only marked as
     /// not started.
     async fn restarted_after(&self, ended: &Arc<Link>) {
-        if lock(&self.runs).is_none() {
+        if self.runs.lock().is_none() {
             self.state.send_replace(State::Idle);
             return;
         }
@@ -400,7 +400,7 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        if let Some(task) = lock(&self.runs).take() {
+        if let Some(task) = self.runs.lock().take() {
             task.abort();
         }
     }

@@ -3,9 +3,10 @@
 
 use std::collections::VecDeque;
 use std::io::{Error, ErrorKind};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use rmcp::RoleClient;
 use rmcp::model::{ErrorCode, ErrorData, JsonRpcMessage, RequestId};
 use rmcp::service::{RxJsonRpcMessage, TxJsonRpcMessage};
@@ -15,8 +16,6 @@ use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::process::{ChildStdin, ChildStdout};
 use tokio::sync::Notify;
 use tokio::time::Instant;
-
-use crate::lock;
 
 /// The maximum length of a line, in bytes.
 pub(crate) const MAX_LINE: usize = 4 * 1024 * 1024;
@@ -39,7 +38,7 @@ struct Closed {
 
 impl Reason {
     pub(crate) fn set(&self, why: impl Into<String>) {
-        lock(&self.0.why).get_or_insert_with(|| why.into());
+        self.0.why.lock().get_or_insert_with(|| why.into());
     }
 
     /// Wakes the task that waits in `closed`, because no more messages will arrive.
@@ -52,7 +51,7 @@ impl Reason {
     }
 
     pub(crate) fn get(&self) -> Option<String> {
-        lock(&self.0.why).clone()
+        self.0.why.lock().clone()
     }
 }
 

@@ -8,8 +8,8 @@ mod turn;
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 
 use clap::Args;
 use ken_client::Gateway;
@@ -19,6 +19,7 @@ use ken_types::Error;
 use ken_types::live_text::prompt_text;
 use ken_types::places::Places;
 use ken_types::uri::encode_segment;
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 
 use crate::gateway;
@@ -174,7 +175,7 @@ impl Agent {
         // It is entered before the prompt is sent, so that no wish to stop is lost.
         let stops = self.enter(session)?;
         let reason = self.turn(session, prompt, &stops);
-        self.lock_stops().remove(session);
+        self.stops.lock().remove(session);
         Ok(json!({"stopReason": reason?}))
     }
 
@@ -189,7 +190,7 @@ impl Agent {
     }
 
     fn enter(&self, session: &str) -> Result<Arc<AtomicBool>, Error> {
-        let mut all = self.lock_stops();
+        let mut all = self.stops.lock();
         if all.contains_key(session) {
             return Err(Error::invalid("/sessionId", "the last prompt of this session is not answered yet"));
         }
@@ -199,14 +200,10 @@ impl Agent {
     }
 
     fn cancel(&self, params: &Value) {
-        let all = self.lock_stops();
+        let all = self.stops.lock();
         if let Some(stops) = session_id(params).ok().and_then(|session| all.get(session)) {
             stops.store(true, Ordering::Relaxed);
         }
-    }
-
-    fn lock_stops(&self) -> std::sync::MutexGuard<'_, HashMap<String, Arc<AtomicBool>>> {
-        self.stops.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

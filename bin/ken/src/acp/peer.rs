@@ -4,10 +4,10 @@ use std::collections::HashMap;
 use std::io::{self, BufRead, Write};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use ken_client::lines::{self, Line};
 use ken_types::{Code, Error, json};
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 
 /// The maximum length of a message, in bytes. A prompt can hold images.
@@ -50,12 +50,8 @@ impl Asked<'_> {
 
 impl Drop for Asked<'_> {
     fn drop(&mut self) {
-        lock(&self.peer.asked).remove(&self.id);
+        self.peer.asked.lock().remove(&self.id);
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Peer {
@@ -94,7 +90,7 @@ impl Peer {
     pub(super) fn ask(&self, method: &str, params: &Value) -> Asked<'_> {
         let id = self.last_id.fetch_add(1, Ordering::Relaxed);
         let (sender, answer) = sync_channel(1);
-        lock(&self.asked).insert(id, sender);
+        self.asked.lock().insert(id, sender);
         self.write(&json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params}));
         Asked { peer: self, id, answer }
     }
@@ -140,7 +136,7 @@ impl Peer {
             (Some(method), Some(id)) if is_id(&id) => Some(Message::Request { id, method, params }),
             (Some(method), None) => Some(Message::Notification { method, params }),
             (None, Some(id)) if message.get("result").is_some() || message.get("error").is_some() => {
-                let asked = id.as_u64().and_then(|id| lock(&self.asked).remove(&id));
+                let asked = id.as_u64().and_then(|id| self.asked.lock().remove(&id));
                 if let Some(asked) = asked {
                     _ = asked.try_send(message.get_mut("result").map(Value::take).unwrap_or_default());
                 }

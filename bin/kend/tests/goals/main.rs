@@ -15,10 +15,10 @@ mod stop;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use common::{Home, probe};
+use parking_lot::{Mutex, MutexGuard};
 
 /// The factor by which a time may exceed its limit in `make test`, where other tests use the machine at the same time.
 const BUSY: u32 = 10;
@@ -45,7 +45,7 @@ fn timed_goal(number: u8, what: &str, figure: &str, goal: &str, is_right: bool, 
 /// Keeps other goals from being measured at the same time, if the times are exact.
 fn alone() -> Option<MutexGuard<'static, ()>> {
     static MEASURED: Mutex<()> = Mutex::new(());
-    is_exact().then(|| MEASURED.lock().unwrap_or_else(PoisonError::into_inner))
+    is_exact().then(|| MEASURED.lock())
 }
 
 /// The names of ten parts.

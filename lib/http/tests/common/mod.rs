@@ -4,8 +4,8 @@
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use ken_http::{
@@ -13,6 +13,7 @@ use ken_http::{
     Server, typed,
 };
 use ken_types::Error;
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::sync::{Notify, oneshot};
 
@@ -140,7 +141,7 @@ async fn shared(app: Arc<App>, request: Request) -> Result<Response, Failure> {
     Ok(Response::events(move |mut frames: Frames| async move {
         let _alive = Alive::new(&app);
         frames.send("first").await;
-        app.outlets.lock().unwrap().push(outlet);
+        app.outlets.lock().push(outlet);
         app.go.notified().await;
         frames.send("last").await;
     }))

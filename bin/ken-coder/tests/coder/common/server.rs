@@ -5,8 +5,9 @@ use std::io::Write;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::ServerConfig;
 use tokio_rustls::rustls::pki_types::pem::PemObject;
@@ -54,7 +55,7 @@ impl Server {
     }
 
     pub(crate) fn keys(&self) -> Vec<Option<String>> {
-        self.keys.lock().unwrap().clone()
+        self.keys.lock().clone()
     }
 }
 
@@ -118,7 +119,7 @@ fn answer(mut request: tiny_http::Request, folder: &Path, keys: &Keys) {
         let mut headers = request.headers().iter();
         headers.find(|header| header.field.equiv(name)).map(|header| header.value.to_string())
     };
-    keys.lock().unwrap().push(header("Authorization"));
+    keys.lock().push(header("Authorization"));
     let url = request.url().to_owned();
     let (path, query) = url.split_once('?').unwrap_or((&url, ""));
     if path == "/show" {

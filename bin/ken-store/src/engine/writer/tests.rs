@@ -16,7 +16,7 @@ struct Noted {
 
 impl Noted {
     fn note(&self, call: &'static str) {
-        self.calls.lock().unwrap().push(call);
+        self.calls.lock().push(call);
     }
 }
 
@@ -47,7 +47,7 @@ impl tables::Writer for Noted {
 
     fn commit(&mut self) -> Result<(), Error> {
         self.note("commit");
-        match self.failure.lock().unwrap().clone() {
+        match self.failure.lock().clone() {
             Some(error) => Err(error),
             None => self.database.commit(),
         }
@@ -136,7 +136,7 @@ impl Kit {
     ) -> (WriterRequest, oneshot::Receiver<Result<(), Error>>) {
         let ran = self.ran.clone();
         let work = move |_: &dyn Tables, _: &mut Change| {
-            ran.lock().unwrap().push(name);
+            ran.lock().push(name);
             std::thread::sleep(Duration::from_millis(slow_ms));
             if succeeds { Ok(()) } else { Err(Error::invalid("", name)) }
         };
@@ -162,15 +162,15 @@ impl Kit {
 
     /// What was asked of the database since the last call.
     fn calls(&self) -> Vec<&'static str> {
-        std::mem::take(&mut *self.calls.lock().unwrap())
+        std::mem::take(&mut *self.calls.lock())
     }
 
     fn ran(&self) -> Vec<&'static str> {
-        std::mem::take(&mut *self.ran.lock().unwrap())
+        std::mem::take(&mut *self.ran.lock())
     }
 
     fn fail_with(&self, error: Option<Error>) {
-        *self.failure.lock().unwrap() = error;
+        *self.failure.lock() = error;
     }
 }
 

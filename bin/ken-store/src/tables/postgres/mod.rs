@@ -17,11 +17,12 @@ mod values;
 mod whole;
 
 use std::cell::RefCell;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use ken_types::Error;
+use parking_lot::Mutex;
 use tokio::sync::mpsc::Sender;
 
 use crate::engine::clock::ServerClock;
@@ -145,10 +146,6 @@ impl Backend for Postgres {
     }
 }
 
-fn lock(standing: &Standing) -> MutexGuard<'_, Option<Error>> {
-    standing.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 /// The connection through which all tables are accessed.
 pub(crate) struct Database {
     session: RefCell<Session>,
@@ -165,7 +162,7 @@ struct PostgresReader {
 
 impl Reader for PostgresReader {
     fn read(&mut self, on_standby: bool, work: &mut dyn FnMut(&dyn Tables) -> Result<(), Error>) -> Result<(), Error> {
-        if !on_standby && let Some(error) = &*lock(&self.standing) {
+        if !on_standby && let Some(error) = &*self.standing.lock() {
             return Err(error.clone());
         }
         self.database.read(work)
@@ -213,7 +210,7 @@ impl PostgresWriter {
 
     /// Notes whether reads are answered: they are as long as this host works.
     fn set_standing(&self, error: Option<&Error>) {
-        *lock(&self.standing) = error.filter(|_| !self.host.is_active()).cloned();
+        *self.standing.lock() = error.filter(|_| !self.host.is_active()).cloned();
     }
 
     /// Finds out how a commit has ended of which the server has not told.
@@ -292,7 +289,7 @@ impl Writer for PostgresWriter {
         }
         let session = self.database.session.get_mut();
         if session.take_loss_of_place() {
-            *lock(&self.standing) = Some(self.host.lose_place(session));
+            *self.standing.lock() = Some(self.host.lose_place(session));
         }
     }
 

@@ -4,9 +4,9 @@
 use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
 
 use ken_types::Error;
+use parking_lot::Mutex;
 
 use crate::tables::sql::Row;
 
@@ -52,7 +52,7 @@ impl Newest {
 
     /// Fails if a server has an older timeline than was seen.
     pub(super) fn check(&self, server: &str, found: Timeline) -> Result<(), Error> {
-        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut seen = self.seen.lock();
         if found.number == 0 || seen.as_ref() == Some(&found) {
             return Ok(());
         }
