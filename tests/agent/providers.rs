@@ -247,11 +247,19 @@ fn a_price_table_that_cannot_be_used_is_an_error() {
     let home = tempfile::tempdir().unwrap();
     let table = home.path().join("models.toml");
     let refused = || {
-        let mut command = filter(&provider, "openai/m", &[]);
-        command.env("KEN_CONFIG", home.path().join("ken.toml"));
-        let output = run(command, "Hello");
-        assert_eq!((output.status.code(), output.stdout), (Some(2), Vec::new()));
-        String::from_utf8(output.stderr).unwrap()
+        let places = [("KEN_CONFIG", home.path().join("ken.toml")), ("KEN_HOME", home.path().to_owned())];
+        let errors = places.map(|(variable, path)| {
+            [&[][..], &["check"], &["try", "openai/m"]].map(|words| {
+                let mut command = filter(&provider, "openai/m", words);
+                command.env(variable, &path);
+                let output = run(command, "Hello");
+                assert_eq!((output.status.code(), output.stdout), (Some(2), Vec::new()));
+                String::from_utf8(output.stderr).unwrap()
+            })
+        });
+        let [error, others @ ..] = errors.as_flattened() else { unreachable!() };
+        assert!(others.iter().all(|other| other == error), "{errors:?}");
+        error.clone()
     };
     std::fs::create_dir(&table).unwrap();
     let error = refused();
@@ -266,6 +274,16 @@ fn a_price_table_that_cannot_be_used_is_an_error() {
         let error = refused();
         assert!(error.contains(wanted), "{error}");
     }
+    std::fs::remove_file(&table).unwrap();
+    let check = |key: &str| {
+        let mut command = filter(&provider, "openrouter/m,rules", &["check"]);
+        command.env("KEN_HOME", home.path()).env("OPENROUTER_API_KEY", key);
+        let output = run(command, "");
+        let [shown, noted] = [output.stdout, output.stderr].map(|text| String::from_utf8(text).unwrap());
+        (output.status.code(), shown, noted.contains("openrouter/m: OPENROUTER_API_KEY is not set"))
+    };
+    assert_eq!(check("k"), (Some(0), "openrouter/m\nrules/rules-1\n".to_owned(), false));
+    assert_eq!(check(""), (Some(1), "rules/rules-1\n".to_owned(), true));
     assert_eq!(provider.received().len(), 0);
 }
 

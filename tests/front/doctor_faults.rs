@@ -87,6 +87,18 @@ const DOWN: &[(&str, &str, &str, Seed)] = &[
         config(home, "[model]\nuse = \"openai/m,rules\"\n");
         None
     }),
+    ("the prices of models have an unknown field", "models-file", "unknown field `nme`", |home| {
+        write(home, "models.toml", "[[model]]\nnme = 1\n")
+    }),
+    ("a tool is not described", "tool-left-out", "malformed JSON", |home| {
+        std::fs::create_dir_all(home.path("tools.d")).unwrap();
+        write(home, "tools.d/bad.json", "{")
+    }),
+    ("the servers of tools are not JSON", "tool-left-out", "malformed JSON", |home| write(home, "mcp.json", "{")),
+    ("a workflow is not JSON", "workflow-left-out", "malformed JSON", |home| {
+        std::fs::create_dir_all(home.path("workflows")).unwrap();
+        write(home, "workflows/bad.json", "{")
+    }),
     ("the clock is behind", "clock", "59 minutes behind", |home| {
         modified(&home.path("state/store/ken.db"), SystemTime::now() + Duration::from_secs(3_599));
         None
@@ -383,6 +395,10 @@ const UP: &[Running] = &[
     ("a tool cannot be offered", "tool-left-out", "", Builder::default, |system| {
         std::fs::create_dir_all(system.home().join("tools.d")).unwrap();
         std::fs::write(system.home().join("tools.d/bad.json"), "{").unwrap();
+    }),
+    ("a workflow is not JSON", "workflow-left-out", "malformed JSON", Builder::default, |system| {
+        std::fs::create_dir_all(system.home().join("workflows")).unwrap();
+        std::fs::write(system.home().join("workflows/bad.json"), "{").unwrap();
     }),
 ];
 

@@ -17,12 +17,13 @@ use crate::remote::{Endpoint, Remote};
 use crate::rules::Rules;
 use crate::script::Script;
 
-/// What models are made of: the providers of ken.toml, settings and secrets, and what is known of failures.
+/// What models are made of: the providers of ken.toml, settings and secrets, windows and prices, and what is known of failures.
 #[derive(Clone)]
 pub(crate) struct Setup<'a> {
     pub(crate) providers: &'a Providers,
     /// Returns a setting or a secret.
     pub(crate) setting: &'a dyn Fn(&str) -> Option<String>,
+    pub(crate) table: &'a Table,
     pub(crate) breakers: Arc<Breakers>,
 }
 
@@ -82,8 +83,7 @@ impl Choice {
             |error: Error| if error.at.as_ref().is_some_and(|at| !at.is_empty()) { error } else { error.at(at) };
         let engines = Engine::list(list, setup.providers).map_err(placed)?;
         let alone = engines.iter().all(|engine| *engine == Engine::Rules);
-        let table = Table::installed()?;
-        let providers = engines.iter().map(|engine| provider(engine, setup, alone, &table));
+        let providers = engines.iter().map(|engine| provider(engine, setup, alone));
         Ok(Choice {
             providers: providers.collect::<Result<_, _>>()?,
             others: Vec::new(),
@@ -161,37 +161,34 @@ fn embedder(name: &str, setup: &Setup<'_>) -> Result<Option<Embedder>, Error> {
         return Ok(None);
     }
     Ok(Some(match VectorModel::parse(name, setup.providers).map_err(|error| error.at("KEN_EMBED"))? {
-        VectorModel::Remote { provider, model } => {
-            Embedder::Remote(Box::new(remote(&provider, &model, setup, &Table::installed()?)?))
-        }
+        VectorModel::Remote { provider, model } => Embedder::Remote(Box::new(remote(&provider, &model, setup)?)),
         VectorModel::Local(alias) => Embedder::Local(Vectors::new(&alias)),
     }))
 }
 
 /// Returns the models of the tables of ken.toml that are not in a list.
 fn others(choice: &Choice, setup: &Setup<'_>) -> Result<Vec<Box<dyn Provider>>, Error> {
-    let table = Table::installed()?;
     let named = setup.providers.iter().flat_map(|(name, table)| table.models.iter().map(move |model| (name, model)));
     let mut others: Vec<Box<dyn Provider>> = Vec::new();
     for (provider, model) in named {
         let is_listed = choice.providers().any(|known| full_name(known) == format!("{provider}/{model}"));
         if !is_listed {
-            others.push(Box::new(remote(provider, model, setup, &table)?));
+            others.push(Box::new(remote(provider, model, setup)?));
         }
     }
     Ok(others)
 }
 
-fn remote(provider: &str, model: &str, setup: &Setup<'_>, table: &Table) -> Result<Remote, Error> {
-    let known = table.model(&format!("{provider}/{model}"));
+fn remote(provider: &str, model: &str, setup: &Setup<'_>) -> Result<Remote, Error> {
+    let known = setup.table.model(&format!("{provider}/{model}"));
     let endpoint = Endpoint::new(provider, setup.providers, setup.setting)?;
     Ok(Remote::new(model, endpoint, known, setup.breakers.clone()))
 }
 
 /// Returns the provider of one entry of the list. `alone` means that no entry is a language model.
-fn provider(engine: &Engine, setup: &Setup<'_>, alone: bool, table: &Table) -> Result<Box<dyn Provider>, Error> {
+fn provider(engine: &Engine, setup: &Setup<'_>, alone: bool) -> Result<Box<dyn Provider>, Error> {
     match engine {
-        Engine::Remote { provider, model } => Ok(Box::new(remote(provider, model, setup, table)?)),
+        Engine::Remote { provider, model } => Ok(Box::new(remote(provider, model, setup)?)),
         Engine::Rules => Ok(Box::new(Rules::new(alone, setup.breakers.clone()))),
         Engine::Local(alias) => Ok(Box::new(Local::new(alias.as_deref(), setup.breakers.clone()))),
         Engine::Script(model) => {
@@ -210,7 +207,12 @@ mod tests {
     use super::*;
 
     fn read(list: &str, setting: impl Fn(&str) -> Option<String>) -> Result<Choice, Error> {
-        let setup = Setup { providers: &Providers::new(), setting: &setting, breakers: Arc::default() };
+        let setup = Setup {
+            providers: &Providers::new(),
+            setting: &setting,
+            table: &Table::default(),
+            breakers: Arc::default(),
+        };
         Choice::read(list, "KEN_MODEL", &setup)
     }
 

@@ -1,5 +1,5 @@
-//! `ken-model list`, `ken-model try` and `ken-model events`: what the providers offer, whether a model answers, and what it answers
-//! piece by piece.
+//! `ken-model list`, `check`, `try` and `events`: what the providers offer, whether the files are right, whether a model answers, and
+//! what it answers piece by piece.
 
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
@@ -48,6 +48,8 @@ enum Command {
         /// Ask only this provider, whether or not it is set up
         provider: Option<String>,
     },
+    /// Check models.toml and what ken.toml says of models, as the part reads them at its start. No model is called
+    Check,
     /// Write the events of one call as they arrive, one JSON object per line
     Events {
         /// File with a request or with what the user says; - is standard input
@@ -69,7 +71,7 @@ enum Command {
 
 pub(crate) fn is_requested() -> bool {
     let first = std::env::args_os().nth(1);
-    first.is_some_and(|word| ["list", "ls", "try", "events"].iter().any(|command| word == *command))
+    first.is_some_and(|word| ["list", "ls", "try", "check", "events"].iter().any(|command| word == *command))
 }
 
 pub(crate) fn run() -> ExitCode {
@@ -88,6 +90,7 @@ pub(crate) fn run() -> ExitCode {
         installed.with_setup(|setup| match &commands.command {
             Command::List { provider: Some(provider) } => list_one(provider, setup, commands.json),
             Command::List { provider: None } => list(choice, setup, commands.json),
+            Command::Check => check(choice, &installed.model.embed, setup, commands.json),
             Command::Events { file, model } => events(file, &Choice::of_command(model.as_deref(), choice, setup)?),
             Command::Try { model, text } => try_model(model, text, setup, commands.json),
         })
@@ -103,6 +106,18 @@ fn fail(error: &Error, as_json: bool) -> ExitCode {
     }
     _ = std::io::stderr().write_all(error_text("ken-model", error, as_json).as_bytes());
     ExitCode::from(error.code.exit_status())
+}
+
+/// Prints the models that can be called with the keys that this command finds, and names the others.
+fn check(choice: &str, embed: &str, setup: &Setup<'_>, as_json: bool) -> Result<ExitCode, Error> {
+    let state = Choice::configured(choice, setup)?.with_embedder(embed, setup)?.state();
+    if as_json {
+        write(&json!(state).to_string())?
+    } else {
+        state.models.iter().try_for_each(|model| show(model, false))?;
+        state.unusable.iter().for_each(|one| print_note(&format!("{}: {}", one.model, one.why)));
+    }
+    Ok(ExitCode::from(u8::from(!state.unusable.is_empty())))
 }
 
 fn print_note(text: &str) {

@@ -10,10 +10,12 @@ use ken_types::places::Places;
 use ken_types::{Error, secrets};
 
 use crate::choice::Setup;
+use crate::prices::Table;
 
 #[derive(Debug, Default)]
 pub(crate) struct Installed {
     pub(crate) model: Model,
+    table: Table,
     secrets: BTreeMap<String, String>,
 }
 
@@ -29,18 +31,20 @@ impl Installed {
     /// Reads the files. Without them, everything has its default.
     pub(crate) fn load() -> Result<Installed, Error> {
         let Ok(places) = places() else {
-            return Ok(Installed::default());
+            return Ok(Installed { table: Table::installed(None)?, ..Installed::default() });
         };
         let text = ken_trusted::secrets(&places.secrets())?;
         let settings = secrets::parse(&text).flatten();
         let secrets = settings.map(|setting| (setting.name.to_owned(), setting.value.to_owned())).collect();
-        Ok(Installed { model: load_config(&places.config)?.model, secrets })
+        let table = Table::installed(Some(&places.config))?;
+        Ok(Installed { model: load_config(&places.config)?.model, table, secrets })
     }
 
     /// Calls a function with what models are made of. Settings come from the environment, or else from secrets.env.
     pub(crate) fn with_setup<T>(&self, work: impl FnOnce(&Setup<'_>) -> T) -> T {
         let setting = |name: &str| secret(name).or_else(|| self.secrets.get(name).cloned());
-        work(&Setup { providers: &self.model.provider, setting: &setting, breakers: Arc::default() })
+        let (providers, table) = (&self.model.provider, &self.table);
+        work(&Setup { providers, setting: &setting, table, breakers: Arc::default() })
     }
 }
 

@@ -30,13 +30,14 @@ use ken_service::{NoOptions, Program, Start, secret};
 use ken_types::Error;
 use ken_types::ops::model::{Delta, ModelBudget, ModelEmbed, ModelGenerate, ModelHealth, ModelInfo};
 use ken_types::providers::Providers;
-use ken_wire::{Context, Daemon, Pool, Table};
+use ken_wire::{Context, Daemon, Pool};
 use parking_lot::Mutex;
 use serde_json::{Map, Value, json};
 
 use crate::breaker::Breakers;
 use crate::budget::Budget;
 use crate::choice::{Choice, Setup};
+use crate::prices::Table;
 use crate::provider::{DeltaSink, Pending};
 use crate::telemetry::{Counts, Exporter};
 
@@ -70,6 +71,7 @@ fn is_part() -> bool {
 struct Model {
     choice: Choice,
     providers: Providers,
+    table: Table,
     breakers: Arc<Breakers>,
     budget: Budget,
     telemetry: Arc<Counts>,
@@ -80,7 +82,7 @@ struct Model {
 impl Model {
     /// Models that are not in the list share the failures of those that are.
     fn setup(&self) -> Setup<'_> {
-        Setup { providers: &self.providers, setting: &secret, breakers: self.breakers.clone() }
+        Setup { providers: &self.providers, setting: &secret, table: &self.table, breakers: self.breakers.clone() }
     }
 
     /// Reports to kend, for `ken status`, which models cannot be called, if that has changed.
@@ -110,10 +112,11 @@ impl Daemon for Model {
     }
 }
 
-async fn start(start: &mut Start<NoOptions>) -> Result<(Table<Model>, Arc<Model>), Error> {
+async fn start(start: &mut Start<NoOptions>) -> Result<(ken_wire::Table<Model>, Arc<Model>), Error> {
     let settings = &start.config.model;
     let (providers, breakers) = (settings.provider.clone(), Arc::<Breakers>::default());
-    let setup = Setup { providers: &providers, setting: &secret, breakers: breakers.clone() };
+    let table = Table::installed(Some(&start.places.config))?;
+    let setup = Setup { providers: &providers, setting: &secret, table: &table, breakers: breakers.clone() };
     let choice = Choice::configured(&settings.choice, &setup)?.with_embedder(&settings.embed, &setup)?;
     let state = choice.state();
     for unusable in &state.unusable {
@@ -127,13 +130,13 @@ async fn start(start: &mut Start<NoOptions>) -> Result<(Table<Model>, Arc<Model>
         start.tasks.spawn(exporter.run(start.stop.clone()));
     }
     let budget = Budget::new(store, start.config.model.budget, breakers.clone())?;
-    let model = Model { choice, providers, breakers, budget, telemetry, status: Mutex::default() };
+    let model = Model { choice, providers, table, breakers, budget, telemetry, status: Mutex::default() };
     model.report();
-    Ok((table(), Arc::new(model)))
+    Ok((operations(), Arc::new(model)))
 }
 
-fn table() -> Table<Model> {
-    Table::new("model", env!("CARGO_PKG_VERSION"))
+fn operations() -> ken_wire::Table<Model> {
+    ken_wire::Table::new("model", env!("CARGO_PKG_VERSION"))
         .op::<ModelInfo, _, _>(|model: Arc<Model>, _, _| async move { Ok(model.choice.state()) })
         .op::<ModelHealth, _, _>(|model: Arc<Model>, _, _| async move { Ok(model.choice.health()) })
         .op::<ModelEmbed, _, _>(|model: Arc<Model>, _, args| async move {

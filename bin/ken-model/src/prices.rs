@@ -1,7 +1,7 @@
 //! The context windows and prices of models: `models.toml`, which the operator can edit.
 
 use std::io::ErrorKind;
-use std::path::PathBuf;
+use std::path::Path;
 
 use ken_types::Error;
 use ken_types::event::{Cost, Usage};
@@ -53,8 +53,7 @@ const MAX_PRICE: f64 = 1_000_000.0;
 impl Table {
     /// Reads `models.toml` beside ken.toml, then that of the installation or else the copy in the program. The first
     /// entry that matches a name applies, so the operator's file needs to contain only changes.
-    pub(crate) fn installed() -> Result<Table, Error> {
-        let config = std::env::var_os("KEN_CONFIG").map(PathBuf::from);
+    pub(crate) fn installed(config: Option<&Path>) -> Result<Table, Error> {
         let own = config.map(|config| config.with_file_name("models.toml"));
         let shipped = ken_types::share::find("models.toml");
         let mut table = Table::default();

@@ -23,14 +23,15 @@ use std::time::Duration;
 
 use clap::Args;
 use ken_text::visible_line;
-use ken_types::Error;
 use ken_types::config::Config;
 use ken_types::ops::Op;
 use ken_types::places::Places;
+use ken_types::{Code, Error};
 use serde::Serialize;
+use serde::de::DeserializeOwned;
 use serde_json::json;
 
-use crate::external::{installed, output};
+use crate::external::{installed, output, printed};
 use crate::globals::Globals;
 use crate::output::{Outcome, print_json, print_line};
 use crate::progress::Progress;
@@ -210,9 +211,11 @@ fn examine(places: &Places) -> Vec<Finding> {
     if running != Running::Hanging {
         model::check(places, &config, running == Running::Answering, &mut findings);
     }
+    if running != Running::Hanging {
+        tools::check(places, running == Running::Answering, &mut findings);
+    }
     if running == Running::Answering {
         setup::check_running(places, &mut findings);
-        tools::check(places, &mut findings);
         work::check(places, &mut findings);
     }
     progress.set("checking the data");
@@ -229,6 +232,14 @@ fn call<O: Op>(places: &Places, part: &str, args: &O::Args) -> Option<O::Reply> 
 
 fn call_within<O: Op>(places: &Places, part: &str, args: &O::Args, limit: Duration) -> Option<O::Reply> {
     client::call::<O>(places, part, args, Some(limit)).ok()
+}
+
+/// Runs a program of ken for this system, and returns the JSON that it prints.
+fn json_of<T: DeserializeOwned>(places: &Places, program: &str, args: &[&str]) -> Result<T, Error> {
+    let mut command = installed(program)?;
+    command.args(args).envs(places.home.iter().map(|home| ("KEN_HOME", home)));
+    let printed = printed(&mut command, Code::Invalid)?;
+    serde_json::from_slice(&printed).map_err(|error| Error::internal(format!("{program}: {error}")))
 }
 
 /// Runs a program of ken. Returns whether it succeeded, and all of its output. Returns `None` if it cannot be run.

@@ -2,19 +2,24 @@
 
 use std::collections::BTreeSet;
 
+use ken_types::Error;
 use ken_types::config::Config;
 use ken_types::ops::Nothing;
 use ken_types::ops::model::{Health, ModelHealth, ModelInfo, ModelState, NO_MODEL_HINT};
 use ken_types::places::Places;
 use ken_types::providers::{Resolved, resolve};
+use serde_json::Value;
 
-use super::{Finding, Findings, Severity, call};
+use super::{Finding, Findings, Severity, call, json_of};
 use crate::config;
 
 /// While ken-model runs, it says itself which models cannot be called: its environment can differ from that of this command.
 pub(super) fn check(places: &Places, config: &Config, is_up: bool, findings: &mut Findings) {
     let state = is_up.then(|| call::<ModelInfo>(places, "model", &Nothing {})).flatten();
     check_keys(places, config, state.as_ref(), findings);
+    if !is_up {
+        check_prices(places, findings);
+    }
     let Some(ModelState { models, unusable, .. }) = state else { return };
     for one in unusable {
         match models.first() {
@@ -27,6 +32,16 @@ pub(super) fn check(places: &Places, config: &Config, is_up: bool, findings: &mu
     }
     if let Some(health) = call::<ModelHealth>(places, "model", &Nothing {}) {
         check_health(&health, findings);
+    }
+}
+
+/// Reports a `models.toml` with which ken-model would not start. What is wrong in the other files has been reported already.
+fn check_prices(places: &Places, findings: &mut Findings) {
+    let file = places.config.with_file_name("models.toml").display().to_string();
+    if let Err(Error { at: Some(at), message, .. }) = json_of::<Value>(places, "ken-model", &["check", "--json"])
+        && at.starts_with(&file)
+    {
+        findings.error("models-file", at, message, "edit the file; `ken model check` checks it again");
     }
 }
 
