@@ -146,7 +146,12 @@ fn the_screen_shows_it_in_a_row_and_in_the_dialog_in_every_client_that_is_open()
     let by = format!("approved by {}", me());
     terminal.wait_for_text(&by);
     assert!(!terminal.screen().contains("xyz"), "keys went into the editor: {}", terminal.screen());
-    second.wait_for_screen("the dialog closed", |screen| screen.contains(&by) && !screen.contains("a approve once"));
+    // A key that was meant for the dialog only closes it.
+    second.wait_for_screen("what became of it", |screen| {
+        screen.contains(&format!("{by} · any key closes")) && !screen.contains("a approve once")
+    });
+    second.press("a");
+    second.wait_for_screen("the dialog closed", |screen| screen.contains(&by) && !screen.contains("any key closes"));
     for terminal in [&terminal, &second] {
         terminal.wait_for_text("The turn is over.");
     }

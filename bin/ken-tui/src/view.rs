@@ -445,13 +445,17 @@ fn approval_window(dialog: &mut Dialog, area: Rect, buffer: &mut Buffer) -> Opti
     let drawn = drawn.unwrap_or_else(|| request_in(columns, &dialog.request));
     let lines = &drawn.lines;
     dialog.is_shown = drawn.fits && columns >= MIN_COLUMNS && area.height >= MIN_ROWS;
-    let keys = match &dialog.reason {
-        Some(reason) => {
+    let keys = match (&dialog.outcome, &dialog.reason) {
+        (Some(outcome), _) => {
+            let line = format!("the request was {outcome} · any key closes");
+            wrap(&Line::raw(line), usize::from(columns), 0, Cut::Words)
+        }
+        (None, Some(reason)) => {
             let label = "deny, because: ";
             let room = usize::from(columns).saturating_sub(label.len() + 1);
             vec![Line::raw(format!("{label}{}", end_of(reason, room)))]
         }
-        None => {
+        (None, None) => {
             let keys = match (dialog.may_approve(false), dialog.may_approve(true)) {
                 (_, true) => DECIDE,
                 (true, false) => DECIDE_ONCE,
@@ -483,7 +487,7 @@ fn approval_window(dialog: &mut Dialog, area: Rect, buffer: &mut Buffer) -> Opti
     for (line, y) in keys.iter().zip(y..inner.bottom()) {
         buffer.set_string(inner.x, y, line.to_string(), STRONG);
     }
-    let typed = dialog.reason.as_ref().and(keys.first())?;
+    let typed = dialog.reason.as_ref().filter(|_| dialog.outcome.is_none()).and(keys.first())?;
     let x = inner.x + u16::try_from(typed.width()).unwrap_or(0);
     Some(Position::new(x.min(inner.right().saturating_sub(1)), y))
 }

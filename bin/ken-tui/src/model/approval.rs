@@ -18,6 +18,9 @@ pub(crate) struct Dialog {
     pub(crate) scroll: usize,
     /// The reason for a denial, while it is being typed.
     pub(crate) reason: Option<String>,
+    /// What became of the request, if it was decided elsewhere while the dialog was open. The dialog stays, so that a key that was meant for
+    /// it does not go into the draft.
+    pub(crate) outcome: Option<String>,
 }
 
 /// The lines of a request for a width. They are kept, because a diff can have many thousands.
@@ -31,12 +34,22 @@ pub(crate) struct Drawn {
 
 impl Dialog {
     pub(crate) fn new(request: Request) -> Dialog {
-        Dialog { request, is_loaded: false, is_shown: false, page: 0, drawn: None, scroll: 0, reason: None }
+        Dialog {
+            request,
+            is_loaded: false,
+            is_shown: false,
+            page: 0,
+            drawn: None,
+            scroll: 0,
+            reason: None,
+            outcome: None,
+        }
     }
 
     /// Shows the whole request. The person stays at the same line.
     pub(crate) fn load(&mut self, request: Request) {
-        *self = Dialog { scroll: self.scroll, reason: self.reason.take(), is_loaded: true, ..Dialog::new(request) };
+        let (reason, outcome) = (self.reason.take(), self.outcome.take());
+        *self = Dialog { scroll: self.scroll, reason, outcome, is_loaded: true, ..Dialog::new(request) };
     }
 
     /// Whether it can be approved, and also for the session. Nothing that cannot be read whole can be, and a change that

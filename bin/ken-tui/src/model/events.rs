@@ -182,11 +182,10 @@ impl Model {
         let (request, status) = (text(event, "requestId"), text(event, "status"));
         let outcome = decided(status, text(event, "decidedBy"));
         self.approvals.retain(|known| known.id != request);
-        if let super::Overlay::Approval(dialog) = &self.overlay
+        if let super::Overlay::Approval(dialog) = &mut self.overlay
             && dialog.request.id == request
         {
-            self.overlay = super::Overlay::None;
-            self.notice = Some(format!("the request was {outcome}"));
+            dialog.outcome = Some(outcome.clone());
         }
         if let Some(block) = self.transcript.block_mut(request) {
             block.detail = outcome;

@@ -323,6 +323,9 @@ impl Model {
 
     /// Handles keys of the approval dialog. Keys can decide a request only here, after a person has opened the dialog.
     fn approval_key(&mut self, mut dialog: Box<Dialog>, key: &Input) {
+        if dialog.outcome.is_some() {
+            return;
+        }
         let request = dialog.request.id.clone();
         if let Some(reason) = &mut dialog.reason {
             match key.key {

@@ -421,6 +421,28 @@ fn only_what_is_here_as_a_whole_can_be_approved() {
 }
 
 /// A request is approved only where it can be read, also after the window has become smaller.
+/// A key that was meant for the dialog decides nothing any more, and does not go into the draft or send it.
+#[test]
+fn a_request_that_was_decided_elsewhere_stays_until_a_key_closes_it() {
+    let sent = |client: &Client| client.count(|effect| matches!(effect, Effect::Call(Call::Send { .. })));
+    for first in ["", "dno"] {
+        let mut client = busy();
+        let before = sent(&client);
+        client.type_text("my draft");
+        client.key(Key::F(2));
+        client.update(Message::Approval(record()));
+        client.type_text(first);
+        let fields = json!({"requestId": "apr_1", "status": "denied", "decidedBy": "ada"});
+        client.events(&[event("approval_decided", fields)]);
+        assert!(client.sees("the request was denied by ada · any key closes"), "{first}");
+        client.key(Key::Enter);
+        assert!(!client.sees("any key closes") && client.sees("my draft"), "{first}");
+        assert_eq!((sent(&client), client.decisions()), (before, 0), "{first}");
+        client.type_text(" goes on");
+        assert!(client.sees("my draft goes on"), "{first}");
+    }
+}
+
 #[test]
 fn what_the_screen_has_no_room_for_cannot_be_approved() {
     for (columns, rows, is_readable) in
