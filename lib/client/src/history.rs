@@ -49,8 +49,18 @@ impl History {
         self.folder.join("history.jsonl")
     }
 
+    /// Makes the folder, and locks it against other clients until the file is dropped: a file that is rewritten would lose what another
+    /// client adds meanwhile.
+    fn lock(&self) -> io::Result<File> {
+        DirBuilder::new().recursive(true).mode(0o700).create(&self.folder)?;
+        let folder = File::open(&self.folder)?;
+        folder.lock().map(|()| folder)
+    }
+
     /// Returns the newest 1,000 prompts, the newest last; none if the file cannot be read.
     pub fn prompts(&self) -> Vec<String> {
+        // A history that nobody can write is read without the lock.
+        let _lock = self.lock();
         let mut lines = self.lines().unwrap_or_default();
         let count = lines.len();
         lines.drain(..count.saturating_sub(MAX_ENTRIES));
@@ -66,7 +76,7 @@ impl History {
     /// # Errors
     /// Those of the file.
     pub fn add(&self, text: &str, session: &str) -> io::Result<()> {
-        DirBuilder::new().recursive(true).mode(0o700).create(&self.folder)?;
+        let _lock = self.lock()?;
         let mut file = OpenOptions::new().create(true).append(true).mode(0o600).open(self.path())?;
         let line = Line::Prompt { text: text.to_owned(), session: session.to_owned() };
         file.write_all(format!("{}\n", serde_json::to_string(&line)?).as_bytes())
@@ -77,10 +87,11 @@ impl History {
     /// # Errors
     /// Those of the file. That there is none is no error.
     pub fn forget(&self, session: &str) -> io::Result<()> {
-        let mut lines = match self.lines() {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-            lines => lines?,
-        };
+        if !self.path().try_exists()? {
+            return Ok(());
+        }
+        let _lock = self.lock()?;
+        let mut lines = self.lines()?;
         let count = lines.len();
         lines.retain(|line| !line.is_of(session));
         if lines.len() < count { self.write(&lines) } else { Ok(()) }
@@ -129,6 +140,24 @@ mod tests {
         let name = format!("ken-history-{}-{:?}", std::process::id(), std::thread::current().id());
         let folder = std::env::temp_dir().join(name);
         (folder.clone(), History::below(&folder))
+    }
+
+    #[test]
+    fn two_clients_at_once_lose_no_prompt() {
+        let (folder, history) = history();
+        let add = |session: &str, after: &dyn Fn()| {
+            for number in 0..100 {
+                history.add(&number.to_string(), session).unwrap();
+                after();
+            }
+        };
+        std::thread::scope(|scope| {
+            scope.spawn(|| add("tui-1", &|| {}));
+            scope.spawn(|| add("tui-2", &|| history.forget("tui-2").unwrap()));
+        });
+        let all: Vec<String> = (0..100).map(|number| number.to_string()).collect();
+        assert_eq!(history.prompts(), all);
+        fs::remove_dir_all(folder).unwrap();
     }
 
     #[test]
