@@ -2,9 +2,9 @@
 
 use std::io::{Error as IoError, ErrorKind};
 use std::os::unix::net::UnixStream;
-use std::path::Path;
 use std::time::Duration;
 
+use ken_client::start_hint;
 use ken_types::config::Config;
 use ken_types::ops::kend::{PartState, PartStatus};
 use ken_types::ops::service::ServicePing;
@@ -19,14 +19,12 @@ pub(crate) const KEND: &str = "kend";
 /// How long to wait for a part that is stopping to close its connections.
 pub(crate) const GRACE: Duration = Duration::from_secs(2);
 
-const START: &str = "start it with `ken up`; a system under a folder is named by --home or KEN_HOME";
-
 /// Connects to a part, or to kend.
 pub(crate) fn connect(places: &Places, part: &str) -> Result<Client, Error> {
     let path = places.socket(part);
     Client::connect(&path, part).map_err(|error| {
         let is_gone = error.kind() == ErrorKind::NotFound;
-        is_gone.then(|| lost_error(places)).flatten().unwrap_or_else(|| unreachable_error(&path, part, &error))
+        is_gone.then(|| lost_error(places)).flatten().unwrap_or_else(|| unreachable_error(places, part, &error))
     })
 }
 
@@ -47,14 +45,15 @@ pub(crate) fn lost_kend(places: &Places) -> Option<(u32, String)> {
     is_lost.then(|| (pid, format!("cannot be reached, because its sockets in {} are gone", places.run.display())))
 }
 
-fn unreachable_error(path: &Path, name: &str, error: &IoError) -> Error {
+fn unreachable_error(places: &Places, name: &str, error: &IoError) -> Error {
+    let path = places.socket(name);
     match error.kind() {
         ErrorKind::NotFound | ErrorKind::ConnectionRefused => {
             let nobody = format!("nobody listens on {}", path.display());
             if name == KEND {
-                Error::unavailable("kend is not running").hint(START)
-            } else if UnixStream::connect(path.with_file_name("kend.sock")).is_err() {
-                Error::unavailable(format!("{nobody}, and kend is not running")).hint(START)
+                Error::unavailable("kend is not running").hint(start_hint(places))
+            } else if UnixStream::connect(places.socket(KEND)).is_err() {
+                Error::unavailable(format!("{nobody}, and kend is not running")).hint(start_hint(places))
             } else {
                 Error::unavailable(nobody).hint("`ken status` shows what is there")
             }

@@ -41,4 +41,4 @@ pub use history::History;
 pub use ken_types::live_text::{LiveText, message_text, progress_line, source_lines};
 pub use nearest::nearest;
 pub use stream::{Page, Reader, is_json};
-pub use system::gateway_url;
+pub use system::{gateway_url, start_hint};
