@@ -12,10 +12,12 @@ use ken_types::ops::approvals::{ApprovalsExpire, Expired};
 use crate::approver::Approver;
 
 const CALL_TIMEOUT: Duration = Duration::from_secs(10);
-/// The pause after a failed call of the store, and the shortest pause between two calls. The longest is the time for which
-/// a request is pending: one that is stored meanwhile expires later than that.
+/// The pause after a failed call of the store, and the shortest pause between two calls.
 const RETRY_PAUSE: Duration = Duration::from_secs(1);
 const MIN_PAUSE: Duration = Duration::from_millis(5);
+/// The longest pause while a request is pending. Requests expire by the wall clock, which can be set, and which goes on while the machine
+/// is suspended; a pause does not.
+const MAX_PAUSE: Duration = Duration::from_secs(10);
 
 pub(crate) async fn run(approver: Arc<Approver>, mut stop: Stop) {
     loop {
@@ -33,9 +35,10 @@ pub(crate) async fn run(approver: Arc<Approver>, mut stop: Stop) {
     }
 }
 
-/// Returns how long to wait if the next request ends after `next`.
+/// Returns how long to wait if the next request ends after `next`. Without one it is the time for which a request is pending: one that is
+/// stored meanwhile expires later than that.
 fn pause(next: Option<Duration>, expiry: Duration) -> Duration {
-    next.unwrap_or(expiry).clamp(MIN_PAUSE, expiry)
+    next.map_or(expiry, |next| next.clamp(MIN_PAUSE, MAX_PAUSE.min(expiry)))
 }
 
 /// Returns the time from now until `then`; zero if it has passed.
@@ -51,8 +54,17 @@ mod tests {
     #[test]
     fn a_pause_ends_with_the_next_request_and_before_one_that_is_stored_meanwhile() {
         let ms = Duration::from_millis;
-        for (next, expected) in [(None, 1_000), (Some(0), 5), (Some(5), 5), (Some(700), 700), (Some(9_000), 1_000)] {
-            assert_eq!(pause(next.map(ms), ms(1_000)), ms(expected), "{next:?}");
+        for (next, expiry, expected) in [
+            (None, 1_000, 1_000),
+            (Some(0), 1_000, 5),
+            (Some(5), 1_000, 5),
+            (Some(700), 1_000, 700),
+            (Some(9_000), 1_000, 1_000),
+            (None, 900_000, 900_000),
+            (Some(10_000), 900_000, 10_000),
+            (Some(10_001), 900_000, 10_000),
+        ] {
+            assert_eq!(pause(next.map(ms), ms(expiry)), ms(expected), "{next:?} of {expiry}");
         }
     }
 }

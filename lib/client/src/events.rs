@@ -91,7 +91,7 @@ enum End {
 
 impl Subscription {
     fn run(mut self) {
-        let mut attempts = Attempts::new(&self.gateway);
+        let mut attempts = Attempts::new();
         loop {
             let error = match self.read(&mut attempts) {
                 Ok(End::Finished) => return,
@@ -120,7 +120,7 @@ impl Subscription {
                 None => None,
             };
             let Some(batch) = batch else { continue };
-            *attempts = Attempts::new(&self.gateway);
+            *attempts = Attempts::new();
             if let Some(next) = &batch.next {
                 self.offset.clone_from(next);
             }

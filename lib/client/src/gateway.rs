@@ -116,7 +116,7 @@ impl Gateway {
         headers: &[(&str, &str)],
         body: &[u8],
     ) -> Result<CompleteResponse, Error> {
-        let mut attempts = Attempts::new(self);
+        let mut attempts = Attempts::new();
         loop {
             let error = match self.send(method, target, headers, body) {
                 Ok(answer) if answer.status < 400 => return Ok(answer),
@@ -184,7 +184,7 @@ impl Gateway {
         body: &[u8],
         mut read: impl FnMut(OpenResponse) -> Result<T, Error>,
     ) -> Result<T, Error> {
-        let mut attempts = Attempts::new(self);
+        let mut attempts = Attempts::new();
         loop {
             let done = self.request(&Method::POST, target, headers, body).and_then(|response| {
                 let (head, body) = response.into_parts();
@@ -263,27 +263,27 @@ fn is_refusal(error: &ureq::Error) -> bool {
     matches!(error, ureq::Error::Io(error) if error.kind() == io::ErrorKind::ConnectionRefused)
 }
 
-/// The pause before the next attempt at a request, and the time after which there are no more attempts.
+/// The attempts at a request. Their time begins with the first failure: a connection that has died in silence fails only after the read
+/// timeout, which is longer.
 pub(crate) struct Attempts {
-    until: Instant,
     pause: Duration,
     failing_since: Option<Instant>,
 }
 
 impl Attempts {
-    pub(crate) fn new(gateway: &Gateway) -> Attempts {
-        Attempts { until: Instant::now() + gateway.retry_time, pause: FIRST_PAUSE, failing_since: None }
+    pub(crate) fn new() -> Attempts {
+        Attempts { pause: FIRST_PAUSE, failing_since: None }
     }
 
     /// Waits before the next attempt, and locates the gateway again. Returns the error if it is permanent or the time
     /// for attempts has passed.
     pub(crate) fn wait(&mut self, gateway: &mut Gateway, error: Error) -> Result<(), Error> {
         let may_pass = matches!(error.code, Code::Unavailable | Code::Busy | Code::Deadline);
-        let left = self.until.saturating_duration_since(Instant::now());
+        let since = *self.failing_since.get_or_insert_with(Instant::now);
+        let left = gateway.retry_time.saturating_sub(since.elapsed());
         if !may_pass || left.is_zero() || gateway.is_nobody_there() {
             return Err(error);
         }
-        let since = *self.failing_since.get_or_insert_with(Instant::now);
         if let Some(notice) = &gateway.notice {
             notice(&error, since.elapsed());
         }
@@ -386,5 +386,25 @@ fn code(status: u16) -> Code {
         502 | 503 => Code::Unavailable,
         500.. => Code::Internal,
         _ => Code::Invalid,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A request on a connection that has died in silence fails after the read timeout, when the time for attempts would be over.
+    #[test]
+    fn the_time_for_attempts_begins_with_the_first_failure() {
+        let endpoint = Endpoint::new("http://127.0.0.1:1");
+        let mut gateway = Gateway::at(endpoint).unwrap().retry_for(Duration::from_millis(200));
+        let mut attempts = Attempts::new();
+        sleep(Duration::from_millis(250));
+        let failure = || Error::unavailable("timeout: per read");
+        assert_eq!(attempts.wait(&mut gateway, failure()), Ok(()));
+        sleep(Duration::from_millis(250));
+        assert_eq!(attempts.wait(&mut gateway, failure()), Err(failure()));
+        let permanent = Error::invalid("/a", "no");
+        assert_eq!(Attempts::new().wait(&mut gateway, permanent.clone()), Err(permanent));
     }
 }
