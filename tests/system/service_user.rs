@@ -50,7 +50,8 @@ impl Service {
     /// Runs a program for this system.
     fn run(&self, user: u32, program: &str, words: &[&str], input: &str) -> Output {
         let mut command = Command::new(binary(program));
-        command.args(words).env_clear().env("PATH", "/usr/bin:/bin").env("HOME", "/root").env("KEN_ERRORS", "json");
+        command.args(words).env_clear().env("PATH", "/usr/bin:/bin").env("KEN_ERRORS", "json");
+        command.env("HOME", if user == ROOT { "/root" } else { "/nonexistent" });
         for (name, path) in [("KEN_CONFIG", "etc/ken.toml"), ("KEN_STATE_DIR", "state"), ("KEN_RUN_DIR", "run")] {
             command.env(name, self.path(path));
         }

@@ -37,9 +37,8 @@ fn hint_with(places: &Places, secret: &Path) -> String {
 /// # Errors
 /// `unavailable` if the system does not run, or has no gateway.
 pub fn gateway_url(places: &Places) -> Result<String, Error> {
-    let mut kend = Client::connect(&places.socket("kend"), "kend").map_err(|_| {
-        Error::unavailable("ken is not running").hint(start_hint(places))
-    })?;
+    let mut kend = Client::connect(&places.socket("kend"), "kend")
+        .map_err(|_| Error::unavailable("ken is not running").hint(start_hint(places)))?;
     let args = serde_json::to_value(StatusArgs::default()).unwrap_or_default();
     let status = kend.call("parts.status", &args, Some(STATUS), |_| Ok(()))?;
     let status: SystemStatus = json::from_value(status)?;

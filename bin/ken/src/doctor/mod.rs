@@ -237,7 +237,15 @@ fn call_within<O: Op>(places: &Places, part: &str, args: &O::Args, limit: Durati
 /// Runs a program of ken for this system, and returns the JSON that it prints.
 fn json_of<T: DeserializeOwned>(places: &Places, program: &str, args: &[&str]) -> Result<T, Error> {
     let mut command = installed(program)?;
-    command.args(args).envs(places.home.iter().map(|home| ("KEN_HOME", home)));
+    command.args(args);
+    match (&places.home, places.config.parent()) {
+        (Some(home), _) => _ = command.env("KEN_HOME", home),
+        // Root works as the owner of the system without the variable by which the unit of the service names this folder.
+        (None, Some(folder)) if folder.ends_with("ken") => {
+            command.envs(folder.parent().map(|parent| ("XDG_CONFIG_HOME", parent)));
+        }
+        _ => {}
+    }
     let printed = printed(&mut command, Code::Invalid)?;
     serde_json::from_slice(&printed).map_err(|error| Error::internal(format!("{program}: {error}")))
 }
