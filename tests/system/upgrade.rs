@@ -110,6 +110,7 @@ fn an_upgrade_between_two_versions_refuses_nobody_and_loses_nothing() {
     );
     // Nothing is new any more.
     assert_eq!(upgrade(&system), Vec::<String>::new());
+    not_ready(&system, &installed);
 }
 
 /// Runs `ken upgrade`, and returns the parts that were restarted.
@@ -140,6 +141,28 @@ fn refused(system: &System, installed: &Path) {
     );
     std::fs::rename(&aside, installed.join("kend")).unwrap();
     assert_eq!((pids(system), system.pid("kend"), status("version")), (before, kend, version));
+}
+
+/// A part whose new program does not start is named at once, and a part that was not ready before holds nothing up.
+fn not_ready(system: &System, installed: &Path) {
+    let config = system.home().join("ken.toml");
+    let before = std::fs::read_to_string(&config).unwrap_or_default();
+    let extra = "[part.extra]\ncommand = [\"/bin/false\"]\nready = \"start\"\nlimit = { n = 1, within_ms = 60000 }\n";
+    std::fs::write(&config, format!("{before}\n{extra}")).unwrap();
+    system.ken(&["reload"]);
+    let place = installed.join("ken-scheduler");
+    let aside = installed.join("ken-scheduler-aside");
+    std::fs::rename(&place, &aside).unwrap();
+    install(&binary("ken-sandbox"), &place);
+    let done = system.ken(&["upgrade"]);
+    let said = String::from_utf8_lossy(&done.stderr).into_owned();
+    assert!(!done.status.success() && said.contains("not ready: scheduler (") && said.contains("ken logs"), "{said}");
+    std::fs::rename(&aside, &place).unwrap();
+    let done = system.ken(&["upgrade"]);
+    let said = String::from_utf8_lossy(&done.stderr).into_owned();
+    assert!(done.status.success() && said.contains("not ready: extra (failed"), "{said}");
+    std::fs::write(&config, before).unwrap();
+    system.ken(&["reload"]);
 }
 
 /// Only kend is replaced: it is another program in the same process, and no part notices.

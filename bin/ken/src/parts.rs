@@ -1,11 +1,12 @@
 //! The commands that change the state of parts: start, stop, restart, kill, reload, down.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use clap::Args;
+use ken_tool::find_program;
 use ken_types::ops::kend::{
-    ChangeArgs, Changed, KendReload, KendStop, KendUpgrade, KillArgs, PartStatus, PartsKill, PartsStop, PartsWaitReady,
-    StopArgs, WaitFor, WaitReadyArgs,
+    ChangeArgs, Changed, KendReload, KendStop, KendUpgrade, KillArgs, PartState, PartStatus, PartsKill, PartsStatus,
+    PartsStop, PartsWaitReady, StatusArgs, StopArgs, SystemStatus, Upgraded, WaitFor, WaitReadyArgs,
 };
 use ken_types::ops::{Nothing, Op};
 use ken_types::places::Places;
@@ -117,13 +118,11 @@ pub(crate) fn reload(places: &Places) -> Result<(), Error> {
     Ok(())
 }
 
-/// Lets the programs take over that are installed now, and returns when all parts run them.
+/// Lets the programs take over that are installed now, and returns when all parts run them that can.
 pub(crate) fn upgrade(places: &Places) -> Result<(), Error> {
     let call_upgrade = || call::<KendUpgrade>(places, KEND, &Nothing {}, Some(CALL_TIMEOUT));
     let done = during("asking the new kend", call_upgrade)?;
-    let wait = WaitReadyArgs { timeout_ms: Some(millis(UPGRADE_TIMEOUT)) };
-    let all_ready = || call::<PartsWaitReady>(places, KEND, &wait, Some(UPGRADE_TIMEOUT));
-    let status = during("waiting for the parts", all_ready)?;
+    let status = during("waiting for the parts", || replaced(places, &done))?;
     if status.version != done.version {
         let why = format!("kend {} has agreed to take over, but {} still runs", done.version, status.version);
         return Err(Error::unavailable(why).hint("`ken logs kend` says why"));
@@ -132,7 +131,57 @@ pub(crate) fn upgrade(places: &Places) -> Result<(), Error> {
     if !done.parts.is_empty() {
         print_line(&format!("restarted: {}", done.parts.join(" ")))?;
     }
+    let missing = |part: &&PartStatus| part.wanted && part.state != PartState::Ready;
+    for part in status.parts.iter().filter(missing) {
+        let why = part.deaths.last().map(|death| format!(": {}", death.cause)).unwrap_or_default();
+        let not_ready = format!("not ready: {} ({}{why})", part.name, part.state.name());
+        if done.parts.contains(&part.name) {
+            let hint = format!(
+                "`ken logs {}` shows more; parts that were to follow it keep the programs that they had",
+                part.name
+            );
+            return Err(Error::unavailable(not_ready).hint(hint));
+        }
+        print_note(&not_ready);
+    }
+    note_other_place(&status);
     Ok(())
+}
+
+/// Waits until the parts whose programs have been replaced are ready with the new ones, or one of them cannot become ready.
+fn replaced(places: &Places, done: &Upgraded) -> Result<SystemStatus, Error> {
+    const LOOK: Duration = Duration::from_secs(1);
+    let begun = Instant::now();
+    let wait = WaitReadyArgs { timeout_ms: Some(millis(LOOK)) };
+    loop {
+        match call::<PartsWaitReady>(places, KEND, &wait, Some(CALL_TIMEOUT)) {
+            Err(error) if error.code == Code::Deadline && begun.elapsed() < UPGRADE_TIMEOUT => {}
+            waited => return waited,
+        }
+        // A part that was not ready before would keep the others waiting for ever.
+        let status = call::<PartsStatus>(places, KEND, &StatusArgs::default(), Some(CALL_TIMEOUT))?;
+        let of_upgrade = |part: &&PartStatus| done.parts.contains(&part.name);
+        let is_new = |part: &PartStatus| part.uptime_ms.is_some_and(|uptime| uptime <= millis(begun.elapsed()));
+        let is_lost = |part: &PartStatus| matches!(part.state, PartState::Failed | PartState::Backoff);
+        let mut parts = status.parts.iter().filter(of_upgrade);
+        if parts.clone().any(is_lost) || parts.all(|part| part.state == PartState::Ready && is_new(part)) {
+            return Ok(status);
+        }
+    }
+}
+
+/// Says if kend runs at another place than where this program is installed: what is new here has then not taken over.
+fn note_other_place(status: &SystemStatus) {
+    let running = std::fs::read_link(format!("/proc/{}/exe", status.pid)).ok();
+    let here = find_program(KEND).and_then(|kend| kend.canonicalize().ok());
+    if let (Some(running), Some(here)) = (running, here)
+        && running != here
+    {
+        let (running, here) = (running.display(), here.display());
+        print_note(&format!(
+            "this system runs {running}, and not {here}: `ken down`, then `ken up -d` starts that one"
+        ));
+    }
 }
 
 pub(crate) fn down(places: &Places) -> Result<(), Error> {
