@@ -96,6 +96,23 @@ fn turns_of_every_kind_are_replayed_without_difference() {
     is_same(&system, "cut");
 }
 
+/// Nothing has run the turn with which the result of a schedule stands in a session.
+#[test]
+fn a_delivered_result_is_not_replayed() {
+    let system = Builder::default().script(&script()).start();
+    let session = system.session();
+    let schedule = json!({"slug": "yearly", "kind": "cron", "schedule": "@yearly", "prompt": "Hello",
+        "deliverTo": {"session": session}});
+    system.post("/api/schedules", &schedule).expect(201);
+    system.post("/api/schedules/yearly/run?wait=1", &json!({})).expect(200);
+    until("it is delivered", || has(&system, &session, "message_start"));
+    let delivered = events(&system, &session)[0]["submissionId"].as_str().unwrap().to_owned();
+    let output = system.ken(&["replay", &delivered]);
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    assert!(said.contains("the result of a schedule"), "{said}");
+}
+
 #[test]
 fn differences_from_the_record_are_reported() {
     let system = Builder::default().script(&script()).start();

@@ -126,6 +126,11 @@ fn replay(words: &Flags) -> Result<bool, Error> {
     }
     let mut case: Case = serde_json::from_str(&text)
         .map_err(|error| Error::invalid("", format!("standard input is not a record of a turn: {error}")))?;
+    // A turn begins with the start of its operation.
+    if let Some(Body::MessageStart { .. }) = case.events.first().map(|event| &event.body) {
+        let why = "no model has made this turn: it is the result of a schedule that was delivered to the session";
+        return Err(Error::invalid("", why).hint("`ken schedule runs` names the turns of its runs"));
+    }
     for event in &mut case.events {
         // A replay runs no tools, so no process of ken-tools can be asked.
         if let Body::ToolStart { tools, .. } = &mut event.body {
