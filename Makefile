@@ -137,8 +137,10 @@ install: places built
 	install -d $(ROOT)/bin $(ROOT)/share
 	for program in $(PROGRAMS); do install -m 755 $(BUILT)/$$program $(ROOT)/bin || exit; done
 	for page in $(PAGES); do install -D -m 644 $$page $(ROOT)/share/$$page || exit; done
-	rm -rf $(ROOT)/share/ken
-	cp -R share $(ROOT)/share/ken && rm -r $(ROOT)/share/ken/systemd
+	# Folders stay those that they are: a part that runs may read the ones that it found when it started.
+	install -d $(ROOT)/share/ken && find $(ROOT)/share/ken -type f -delete
+	cp -R share/. $(ROOT)/share/ken && rm -r $(ROOT)/share/ken/systemd
+	find $(ROOT)/share/ken -type d -empty -delete
 	install -m 644 etc/ken.toml $(ROOT)/share/ken/ken.toml
 	find $(ROOT)/share/ken/console -type f ! -name '*.html' ! -name '*.gz' -exec gzip -9nkf {} +
 	chmod -R u+w,go-w,a+rX $(ROOT)/share/ken
