@@ -178,6 +178,35 @@ fn an_asynchronous_standby_is_reported_and_refused_where_a_synchronous_one_is_re
     assert_eq!(finds(&system, "standby-asynchronous"), None);
 }
 
+/// The outcome of the change is asked on the promoted server, over a connection that nobody has checked.
+#[test]
+fn a_server_that_is_promoted_during_a_commit_is_refused_until_it_has_a_standby_too() {
+    let Some((first, second)) = Postgres::with_standby() else { return };
+    let database = first.database();
+    let url = first.url_of_both(&second, &database);
+    let system = Builder::default().config(&format!("[store]\nurl = \"{url}\"\nrequire_sync = true\n")).start();
+    assert_eq!(add(&system, "before"), 201);
+    second.crash();
+    std::thread::scope(|scope| {
+        let adding = scope.spawn(|| add(&system, "meanwhile"));
+        let waiting = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep'";
+        until("a commit waits for the standby", || first.sql("postgres", waiting) != "0");
+        first.crash();
+        second.resume();
+        second.promote();
+        assert_eq!(adding.join().unwrap(), 503);
+    });
+    let why = "no commit waits for a standby";
+    until("the promoted server is refused", || status(&system).contains(why));
+    for _ in 0..5 {
+        assert_eq!(add(&system, "without a standby"), 503);
+    }
+    assert_eq!(second.sql(&database, "SELECT string_agg(title, ', ') FROM ken.knowledge"), "before");
+    first.follow(&second);
+    second.wait_for_standby(true);
+    until("it goes on by itself", || is_ready(&system) && add(&system, "with a standby") == 201);
+}
+
 /// A transaction of another program, which is open until this value is dropped.
 struct Open {
     program: Child,

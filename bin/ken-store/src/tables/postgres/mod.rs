@@ -215,6 +215,13 @@ impl PostgresWriter {
 
     /// Finds out how a commit has ended of which the server has not told.
     fn find_outcome(&mut self, lost: Error, timeout: Duration) -> Result<(), Error> {
+        let found = self.ask_outcome(lost, timeout);
+        // It may have asked another server. Only a connection that `begin_fenced` makes is checked before something is written.
+        self.session().cut();
+        found
+    }
+
+    fn ask_outcome(&mut self, lost: Error, timeout: Duration) -> Result<(), Error> {
         let until = Instant::now() + timeout;
         loop {
             let session = self.database.session.get_mut();
