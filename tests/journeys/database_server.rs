@@ -224,11 +224,13 @@ fn nothing_is_lost_or_doubled_when_a_standby_is_promoted() {
     until("it works with the newest one again", || is_ready(&system));
 }
 
-/// While the synchronous standby is away, a commit waits. A server whose wait is cancelled says so in a warning, which is no acknowledgement.
+/// While the synchronous standby is away, a commit waits. A server whose wait is cancelled says so in a warning, which is no acknowledgement, and
+/// which a setting of the database keeps from clients that do not ask for it.
 #[test]
 fn what_is_not_on_the_synchronous_standby_is_not_acknowledged() {
     let Some((server, standby)) = Postgres::with_standby() else { return };
     let database = server.database();
+    server.sql("postgres", &format!("ALTER DATABASE {database} SET client_min_messages = error"));
     let system = home_on(&server.url(&database));
     let add = |title: &str| {
         let mut client = Client::connect(system.address());

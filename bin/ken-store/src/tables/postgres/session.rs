@@ -37,9 +37,10 @@ const MAX_QUEUED: usize = 64;
 const MAX_QUEUED_BYTES: usize = 1 << 20;
 
 /// What each transaction sets for itself. A pooler may give the next one another session, and the limits bound how long a store that was
-/// stopped in the middle of a transaction keeps others from taking its place.
+/// stopped in the middle of a transaction keeps others from taking its place. Warnings have to come, whatever the role or the database has set:
+/// only a warning says that a commit did not wait for its standby, and the server ends these settings after that wait.
 const LIMITS: &str = "SET LOCAL search_path = ken; SET LOCAL statement_timeout = '10s'; SET LOCAL lock_timeout = '5s'; \
-                      SET LOCAL idle_in_transaction_session_timeout = '5s'";
+                      SET LOCAL idle_in_transaction_session_timeout = '5s'; SET LOCAL client_min_messages = warning";
 /// Makes changes wait for those of other hosts: "KEN2". The limit is longer than the server lets a transaction stand idle, so that a host which
 /// was stopped in the middle of one does not fail the changes of the others.
 pub(super) const ONE_AT_A_TIME: &str = "SET LOCAL lock_timeout = '6s'; SELECT pg_advisory_xact_lock(1262833202)";
