@@ -2,6 +2,7 @@
 //! promoted, and waits for a server that is away.
 
 use std::collections::BTreeMap;
+use std::os::unix::fs::MetadataExt;
 use std::process::Stdio;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -165,7 +166,15 @@ fn a_server_that_is_away_is_named_and_waited_for() {
     until("the store has found its server", || is_ready(&system));
     let entry = system.post("/api/knowledge", &json!({"title": "t", "content": "c"})).expect(201).text("/record/id");
     assert_eq!(system.pid("store"), pid, "the store was restarted");
-    // The files of the home are saved and restored, and the data on the server stays as it is.
+    // The files of the home are saved and restored, and the data on the server stays as it is. So does the host: what is bound to it goes on.
+    let store = system.home().join("state/store");
+    let host = || {
+        let text = |name: &str| std::fs::read_to_string(store.join(name)).unwrap();
+        let inode = store.join("host").metadata().unwrap().ino().to_string();
+        assert_eq!(text("host.inode").trim(), inode, "it would count as a copy");
+        (text("host"), text("timeline"))
+    };
+    let before = host();
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("ken.tar");
     let file = file.to_str().unwrap();
@@ -173,14 +182,23 @@ fn a_server_that_is_away_is_named_and_waited_for() {
     let said = String::from_utf8(backup.stderr).unwrap();
     assert!(backup.status.success() && said.contains("not in the backup: the data on the database server"), "{said}");
     assert!(system.ken(&["backup", "--verify", file]).status.success());
+    let listed = std::process::Command::new("tar").args(["-tf", file]).output().unwrap();
+    assert!(
+        !String::from_utf8(listed.stdout).unwrap().contains("state/store/"),
+        "another machine would be the same host"
+    );
     assert_eq!(system.down(), Some(0));
     std::fs::write(system.home().join("models.toml"), "# written after the backup\n").unwrap();
-    let restored = system.ken(&["restore", "--replace", file]);
-    let said = String::from_utf8(restored.stderr).unwrap();
-    assert!(restored.status.success() && said.contains("the backup has no database"), "{said}");
-    assert!(!system.home().join("models.toml").exists());
+    for _ in 0..2 {
+        let restored = system.ken(&["restore", "--replace", file]);
+        let said = String::from_utf8(restored.stderr).unwrap();
+        assert!(restored.status.success() && said.contains("the backup has no database"), "{said}");
+        assert!(!system.home().join("models.toml").exists());
+        assert_eq!(host(), before);
+    }
     system.up();
     system.get(&format!("/api/knowledge/{entry}")).expect(200);
+    assert_eq!(runs(&system, &["hosts", "list", "--json"]).lines().count(), 1);
 }
 
 /// The server is killed while it commits, and its synchronous standby takes its place. The old one becomes the standby of the new one. In the
