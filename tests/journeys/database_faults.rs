@@ -207,6 +207,52 @@ fn a_server_that_is_promoted_during_a_commit_is_refused_until_it_has_a_standby_t
     until("it goes on by itself", || is_ready(&system) && add(&system, "with a standby") == 201);
 }
 
+/// Makes the home work as a role that does not own the server, and gives it the tables.
+fn as_owner(server: &Postgres, database: &str) -> System {
+    server.sql("postgres", &format!("CREATE ROLE app LOGIN; GRANT CREATE ON DATABASE {database} TO app"));
+    let system = home_on(&server.url(database).replace("ken@", "app@"));
+    assert_eq!(add(&system, "before"), 201);
+    system
+}
+
+/// What the store says is the cause, while it is connected all the time, and it goes on when that is mended.
+#[test]
+fn rights_and_tables_that_are_lost_meanwhile_are_named_with_what_to_do() {
+    let Some(server) = Postgres::start(&[]) else { return };
+    let database = server.database();
+    let system = as_owner(&server, &database);
+    for (lost, why, hint, mended) in [
+        (
+            "ALTER SCHEMA ken OWNER TO ken",
+            "permission denied for schema ken",
+            "GRANT USAGE ON SCHEMA ken",
+            "GRANT USAGE ON SCHEMA ken TO app",
+        ),
+        (
+            "ALTER TABLE ken.knowledge OWNER TO ken",
+            "permission denied for table knowledge",
+            "ALL ON ALL TABLES IN SCHEMA ken",
+            "GRANT ALL ON ALL TABLES IN SCHEMA ken TO app; GRANT ALL ON ALL SEQUENCES IN SCHEMA ken TO app",
+        ),
+    ] {
+        server.sql(&database, lost);
+        let said = || {
+            let mut client = Client::connect(system.address());
+            client.request("POST", "/api/knowledge").json(&json!({"title": "t", "content": "c"})).send()
+        };
+        until(lost, || {
+            let refused = said();
+            refused.status == 503 && refused.text("/error").contains(why) && refused.text("/hint").contains(hint)
+        });
+        server.sql(&database, mended);
+        until("it goes on by itself", || is_ready(&system) && add(&system, "after") == 201);
+    }
+    // Nothing is left, so the store begins with nothing.
+    server.sql(&database, "DROP SCHEMA ken CASCADE");
+    until("the tables are made again", || is_ready(&system) && add(&system, "anew") == 201);
+    assert_eq!(server.sql(&database, "SELECT string_agg(title, ', ') FROM ken.knowledge"), "anew");
+}
+
 /// A transaction of another program, which is open until this value is dropped.
 struct Open {
     program: Child,

@@ -355,7 +355,8 @@ impl Session {
         let answer = runtime.block_on(async { timeout(ANSWER_TIMEOUT, drive(server, link, all)).await });
         let answer = answer.unwrap_or(Err(Failure::Silent));
         self.has_lost_place |= answer.as_ref().is_err_and(Failure::is_loss_of_place);
-        if answer.as_ref().is_err_and(Failure::ends_connection) {
+        // A new connection is checked, which finds out why the tables are not there, or makes them.
+        if answer.as_ref().is_err_and(|failure| failure.ends_connection() || failure.is_loss_of_tables()) {
             self.cut();
         }
         answer
