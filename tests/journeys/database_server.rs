@@ -304,6 +304,24 @@ fn a_pooler_that_gives_each_transaction_another_connection_does_no_harm() {
 }
 
 #[test]
+fn a_pooler_whose_mode_cannot_be_used_is_named_in_its_own_words() {
+    let Some(server) = Postgres::start(&[]) else { return };
+    let Some(pooler) = Pooler::with_mode(&server, "statement") else {
+        return skip(NO_POOLER);
+    };
+    let system = home_on(&pooler.url(&server.database()));
+    let refused = || system.post("/api/knowledge", &json!({"title": "t", "content": "c"})).expect(503);
+    for _ in 0..5 {
+        let refused = refused();
+        assert!(refused.text("/error").contains("statement pooling mode"), "{refused:?}");
+        assert!(refused.text("/hint").contains("pool_mode = transaction or session"), "{refused:?}");
+        sleep(Duration::from_millis(300));
+    }
+    let status = String::from_utf8(system.ken(&["status"]).stderr).unwrap();
+    assert!(status.contains("statement pooling mode"), "{status}");
+}
+
+#[test]
 fn a_database_is_checked_and_a_home_with_two_stores_does_not_start() {
     let Some(server) = Postgres::start(&[]) else { return };
     let (database, unused) = (server.database(), server.database());

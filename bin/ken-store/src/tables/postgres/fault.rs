@@ -97,6 +97,7 @@ fn remedy(code: &SqlState) -> Option<&'static str> {
             "make the role the owner of the schema ken and its tables, or GRANT USAGE ON SCHEMA ken, ALL ON ALL TABLES IN SCHEMA ken \
              and ALL ON ALL SEQUENCES IN SCHEMA ken to it; to make the schema, it needs CREATE ON DATABASE"
         }
+        SqlState::PROTOCOL_VIOLATION => "a pooler needs pool_mode = transaction or session; see its log",
         SqlState::CANNOT_CONNECT_NOW | SqlState::ADMIN_SHUTDOWN | SqlState::CRASH_SHUTDOWN => "wait for the server",
         _ => return None,
     })

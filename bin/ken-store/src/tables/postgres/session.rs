@@ -385,10 +385,13 @@ async fn drive<T>(
         if let Poll::Ready(answer) = answer.as_mut().poll(context) {
             return Poll::Ready(answer.map_err(Failure::Server));
         }
-        if let Err(failure) = advance(server, connection, is_warned, context) {
-            return Poll::Ready(Err(failure));
+        let ended = advance(server, connection, is_warned, context);
+        match (answer.as_mut().poll(context), ended) {
+            // What the server said before it ended the connection says why it did.
+            (Poll::Ready(answer), _) => Poll::Ready(answer.map_err(Failure::Server)),
+            (Poll::Pending, Err(failure)) => Poll::Ready(Err(failure)),
+            (Poll::Pending, Ok(())) => Poll::Pending,
         }
-        answer.as_mut().poll(context).map_err(Failure::Server)
     })
     .await
 }
