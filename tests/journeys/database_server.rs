@@ -348,6 +348,7 @@ fn a_database_is_checked_and_a_home_with_two_stores_does_not_start() {
     // What keeps rows apart can be dropped without a row being wrong. What is said to be missing makes it again.
     server.sql(&database, "CREATE INDEX of_a_person ON ken.sessions (title)");
     assert_eq!(check(&["--home", &home]).0, Some(0), "what a person has added is not missing");
+    server.sql("postgres", &format!("ALTER DATABASE {database} SET quote_all_identifiers = on"));
     for (dropped, named) in [
         (&["DROP INDEX ken.schedule_slots"][..], &["CREATE UNIQUE INDEX schedule_slots ON schedule_runs"][..]),
         (

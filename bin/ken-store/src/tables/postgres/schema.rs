@@ -83,7 +83,8 @@ const OBJECTS: &str = "
 /// transaction that is rolled back.
 pub(super) fn check_objects(session: &mut Session) -> Result<(), Error> {
     session.begin(WRITE);
-    session.defer("SET LOCAL search_path = pg_temp");
+    // With all names in quotes, the prefix would not be found in what the server prints.
+    session.defer("SET LOCAL search_path = pg_temp; SET LOCAL quote_all_identifiers = off");
     let missing =
         STEPS.iter().try_for_each(|step| session.batch(step)).and_then(|()| session.query(OBJECTS, params![]));
     let ended = session.rollback();
