@@ -253,6 +253,34 @@ fn rights_and_tables_that_are_lost_meanwhile_are_named_with_what_to_do() {
     assert_eq!(server.sql(&database, "SELECT string_agg(title, ', ') FROM ken.knowledge"), "anew");
 }
 
+/// The role may have three connections, of which the writer and the listener have two.
+#[test]
+fn readers_without_a_connection_leave_the_reads_to_one_that_has_one() {
+    let Some(server) = Postgres::start(&[]) else { return };
+    let database = server.database();
+    let system = as_owner(&server, &database);
+    assert_eq!(finds(&system, "connections-missing"), None);
+    server.sql("postgres", "ALTER ROLE app CONNECTION LIMIT 3");
+    system.kill("store");
+    until("it works again", || is_ready(&system));
+    let read = || {
+        let mut client = Client::connect(system.address());
+        (0..60).filter(|_| client.get("/api/knowledge").status != 200).count()
+    };
+    let refused = std::thread::scope(|scope| {
+        let readers = [(); 4].map(|()| scope.spawn(read));
+        readers.map(|reader| reader.join().unwrap())
+    });
+    assert_eq!(refused, [0; 4]);
+    let why = finds(&system, "connections-missing").expect("it is reported");
+    assert!(
+        why.contains("of 3 connections for reading are missing: ") && why.contains("too many connections"),
+        "{why}"
+    );
+    server.sql("postgres", "ALTER ROLE app CONNECTION LIMIT 5");
+    until("all are connected", || finds(&system, "connections-missing").is_none());
+}
+
 /// A transaction of another program, which is open until this value is dropped.
 struct Open {
     program: Child,

@@ -161,6 +161,11 @@ struct PostgresReader {
 }
 
 impl Reader for PostgresReader {
+    fn connect(&mut self) -> Result<(), Error> {
+        // The connections of a role may be few. The writer has to have the first one, and until it works, the read says why it does not.
+        if self.standing.lock().is_some() { Ok(()) } else { self.database.session.get_mut().connect().map(drop) }
+    }
+
     fn read(&mut self, on_standby: bool, work: &mut dyn FnMut(&dyn Tables) -> Result<(), Error>) -> Result<(), Error> {
         if !on_standby && let Some(error) = &*self.standing.lock() {
             return Err(error.clone());
