@@ -65,7 +65,7 @@ impl Failure {
 
 /// Converts a failure. A server to which the password was sent as it is can repeat it.
 pub(super) fn error(server: &Server, failure: &Failure) -> Error {
-    let said = server.without_password(failure.text());
+    let said = server.without_password(failure.text()).replace(char::is_control, " ");
     let error = match failure.of_server() {
         Some(error) => of_server(&server.name, error.code(), &said),
         None => unavailable(&server.name, &said, "start the server, or mend the way to it"),

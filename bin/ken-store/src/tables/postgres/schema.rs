@@ -155,7 +155,17 @@ fn check_durability(session: &Session, row: &dyn Row) -> Result<(), Error> {
 
 fn version(session: &mut Session) -> Result<usize, Error> {
     let sql = "SELECT version FROM ken.schema_version";
-    let version: i64 = session.first(sql, params![], |row| row.get("version"))?.unwrap_or_default();
+    let Some(version) = session.first(sql, params![], |row| row.get::<i64>("version"))? else {
+        let hint = format!(
+            "if they are those of this release: INSERT INTO ken.schema_version VALUES ({}); otherwise restore a backup",
+            STEPS.len()
+        );
+        return Err(refuse(
+            session,
+            "the row of ken.schema_version is missing: the version of the tables is not known",
+            &hint,
+        ));
+    };
     Ok(usize::try_from(version).unwrap_or_default())
 }
 
