@@ -48,11 +48,16 @@ pub struct Pooler {
 impl Pooler {
     /// Starts a pooler before a server. Returns `None` if it is not installed.
     pub fn start(server: &Postgres) -> Option<Pooler> {
+        Pooler::with_mode(server, "transaction")
+    }
+
+    /// Starts a pooler with a `pool_mode`.
+    pub fn with_mode(server: &Postgres, mode: &str) -> Option<Pooler> {
         Path::new("/usr/sbin/pgbouncer").is_file().then_some(())?;
         let (folder, port) = (own_folder(), free_port());
         let settings = format!(
             "[databases]\n* = host=127.0.0.1 port={} user=ken\n[pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = {port}\n\
-             unix_socket_dir =\nauth_type = any\npool_mode = transaction\nserver_login_retry = 0.2\nserver_reset_query =\nserver_idle_timeout = 1\n\
+             unix_socket_dir =\nauth_type = any\npool_mode = {mode}\nserver_login_retry = 0.2\nserver_reset_query =\nserver_idle_timeout = 1\n\
              max_client_conn = 1000\ndefault_pool_size = 40\nlogfile = {}\n",
             server.port,
             folder.join("log").display()

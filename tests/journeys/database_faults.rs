@@ -178,6 +178,109 @@ fn an_asynchronous_standby_is_reported_and_refused_where_a_synchronous_one_is_re
     assert_eq!(finds(&system, "standby-asynchronous"), None);
 }
 
+/// The outcome of the change is asked on the promoted server, over a connection that nobody has checked.
+#[test]
+fn a_server_that_is_promoted_during_a_commit_is_refused_until_it_has_a_standby_too() {
+    let Some((first, second)) = Postgres::with_standby() else { return };
+    let database = first.database();
+    let url = first.url_of_both(&second, &database);
+    let system = Builder::default().config(&format!("[store]\nurl = \"{url}\"\nrequire_sync = true\n")).start();
+    assert_eq!(add(&system, "before"), 201);
+    second.crash();
+    std::thread::scope(|scope| {
+        let adding = scope.spawn(|| add(&system, "meanwhile"));
+        let waiting = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep'";
+        until("a commit waits for the standby", || first.sql("postgres", waiting) != "0");
+        first.crash();
+        second.resume();
+        second.promote();
+        assert_eq!(adding.join().unwrap(), 503);
+    });
+    let why = "no commit waits for a standby";
+    until("the promoted server is refused", || status(&system).contains(why));
+    for _ in 0..5 {
+        assert_eq!(add(&system, "without a standby"), 503);
+    }
+    assert_eq!(second.sql(&database, "SELECT string_agg(title, ', ') FROM ken.knowledge"), "before");
+    first.follow(&second);
+    second.wait_for_standby(true);
+    until("it goes on by itself", || is_ready(&system) && add(&system, "with a standby") == 201);
+}
+
+/// Makes the home work as a role that does not own the server, and gives it the tables.
+fn as_owner(server: &Postgres, database: &str) -> System {
+    server.sql("postgres", &format!("CREATE ROLE app LOGIN; GRANT CREATE ON DATABASE {database} TO app"));
+    let system = home_on(&server.url(database).replace("ken@", "app@"));
+    assert_eq!(add(&system, "before"), 201);
+    system
+}
+
+/// What the store says is the cause, while it is connected all the time, and it goes on when that is mended.
+#[test]
+fn rights_and_tables_that_are_lost_meanwhile_are_named_with_what_to_do() {
+    let Some(server) = Postgres::start(&[]) else { return };
+    let database = server.database();
+    let system = as_owner(&server, &database);
+    for (lost, why, hint, mended) in [
+        (
+            "ALTER SCHEMA ken OWNER TO ken",
+            "permission denied for schema ken",
+            "GRANT USAGE ON SCHEMA ken",
+            "GRANT USAGE ON SCHEMA ken TO app",
+        ),
+        (
+            "ALTER TABLE ken.knowledge OWNER TO ken",
+            "permission denied for table knowledge",
+            "ALL ON ALL TABLES IN SCHEMA ken",
+            "GRANT ALL ON ALL TABLES IN SCHEMA ken TO app; GRANT ALL ON ALL SEQUENCES IN SCHEMA ken TO app",
+        ),
+    ] {
+        server.sql(&database, lost);
+        let said = || {
+            let mut client = Client::connect(system.address());
+            client.request("POST", "/api/knowledge").json(&json!({"title": "t", "content": "c"})).send()
+        };
+        until(lost, || {
+            let refused = said();
+            refused.status == 503 && refused.text("/error").contains(why) && refused.text("/hint").contains(hint)
+        });
+        server.sql(&database, mended);
+        until("it goes on by itself", || is_ready(&system) && add(&system, "after") == 201);
+    }
+    // Nothing is left, so the store begins with nothing.
+    server.sql(&database, "DROP SCHEMA ken CASCADE");
+    until("the tables are made again", || is_ready(&system) && add(&system, "anew") == 201);
+    assert_eq!(server.sql(&database, "SELECT string_agg(title, ', ') FROM ken.knowledge"), "anew");
+}
+
+/// The role may have three connections, of which the writer and the listener have two.
+#[test]
+fn readers_without_a_connection_leave_the_reads_to_one_that_has_one() {
+    let Some(server) = Postgres::start(&[]) else { return };
+    let database = server.database();
+    let system = as_owner(&server, &database);
+    assert_eq!(finds(&system, "connections-missing"), None);
+    server.sql("postgres", "ALTER ROLE app CONNECTION LIMIT 3");
+    system.kill("store");
+    until("it works again", || is_ready(&system));
+    let read = || {
+        let mut client = Client::connect(system.address());
+        (0..60).filter(|_| client.get("/api/knowledge").status != 200).count()
+    };
+    let refused = std::thread::scope(|scope| {
+        let readers = [(); 4].map(|()| scope.spawn(read));
+        readers.map(|reader| reader.join().unwrap())
+    });
+    assert_eq!(refused, [0; 4]);
+    let why = finds(&system, "connections-missing").expect("it is reported");
+    assert!(
+        why.contains("of 3 connections for reading are missing: ") && why.contains("too many connections"),
+        "{why}"
+    );
+    server.sql("postgres", "ALTER ROLE app CONNECTION LIMIT 5");
+    until("all are connected", || finds(&system, "connections-missing").is_none());
+}
+
 /// A transaction of another program, which is open until this value is dropped.
 struct Open {
     program: Child,

@@ -2,6 +2,7 @@
 //! promoted, and waits for a server that is away.
 
 use std::collections::BTreeMap;
+use std::os::unix::fs::MetadataExt;
 use std::process::Stdio;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -165,7 +166,15 @@ fn a_server_that_is_away_is_named_and_waited_for() {
     until("the store has found its server", || is_ready(&system));
     let entry = system.post("/api/knowledge", &json!({"title": "t", "content": "c"})).expect(201).text("/record/id");
     assert_eq!(system.pid("store"), pid, "the store was restarted");
-    // The files of the home are saved and restored, and the data on the server stays as it is.
+    // The files of the home are saved and restored, and the data on the server stays as it is. So does the host: what is bound to it goes on.
+    let store = system.home().join("state/store");
+    let host = || {
+        let text = |name: &str| std::fs::read_to_string(store.join(name)).unwrap();
+        let inode = store.join("host").metadata().unwrap().ino().to_string();
+        assert_eq!(text("host.inode").trim(), inode, "it would count as a copy");
+        (text("host"), text("timeline"))
+    };
+    let before = host();
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("ken.tar");
     let file = file.to_str().unwrap();
@@ -173,14 +182,23 @@ fn a_server_that_is_away_is_named_and_waited_for() {
     let said = String::from_utf8(backup.stderr).unwrap();
     assert!(backup.status.success() && said.contains("not in the backup: the data on the database server"), "{said}");
     assert!(system.ken(&["backup", "--verify", file]).status.success());
+    let listed = std::process::Command::new("tar").args(["-tf", file]).output().unwrap();
+    assert!(
+        !String::from_utf8(listed.stdout).unwrap().contains("state/store/"),
+        "another machine would be the same host"
+    );
     assert_eq!(system.down(), Some(0));
     std::fs::write(system.home().join("models.toml"), "# written after the backup\n").unwrap();
-    let restored = system.ken(&["restore", "--replace", file]);
-    let said = String::from_utf8(restored.stderr).unwrap();
-    assert!(restored.status.success() && said.contains("the backup has no database"), "{said}");
-    assert!(!system.home().join("models.toml").exists());
+    for _ in 0..2 {
+        let restored = system.ken(&["restore", "--replace", file]);
+        let said = String::from_utf8(restored.stderr).unwrap();
+        assert!(restored.status.success() && said.contains("the backup has no database"), "{said}");
+        assert!(!system.home().join("models.toml").exists());
+        assert_eq!(host(), before);
+    }
     system.up();
     system.get(&format!("/api/knowledge/{entry}")).expect(200);
+    assert_eq!(runs(&system, &["hosts", "list", "--json"]).lines().count(), 1);
 }
 
 /// The server is killed while it commits, and its synchronous standby takes its place. The old one becomes the standby of the new one. In the
@@ -224,11 +242,13 @@ fn nothing_is_lost_or_doubled_when_a_standby_is_promoted() {
     until("it works with the newest one again", || is_ready(&system));
 }
 
-/// While the synchronous standby is away, a commit waits. A server whose wait is cancelled says so in a warning, which is no acknowledgement.
+/// While the synchronous standby is away, a commit waits. A server whose wait is cancelled says so in a warning, which is no acknowledgement, and
+/// which a setting of the database keeps from clients that do not ask for it.
 #[test]
 fn what_is_not_on_the_synchronous_standby_is_not_acknowledged() {
     let Some((server, standby)) = Postgres::with_standby() else { return };
     let database = server.database();
+    server.sql("postgres", &format!("ALTER DATABASE {database} SET client_min_messages = error"));
     let system = home_on(&server.url(&database));
     let add = |title: &str| {
         let mut client = Client::connect(system.address());
@@ -284,6 +304,24 @@ fn a_pooler_that_gives_each_transaction_another_connection_does_no_harm() {
 }
 
 #[test]
+fn a_pooler_whose_mode_cannot_be_used_is_named_in_its_own_words() {
+    let Some(server) = Postgres::start(&[]) else { return };
+    let Some(pooler) = Pooler::with_mode(&server, "statement") else {
+        return skip(NO_POOLER);
+    };
+    let system = home_on(&pooler.url(&server.database()));
+    let refused = || system.post("/api/knowledge", &json!({"title": "t", "content": "c"})).expect(503);
+    for _ in 0..5 {
+        let refused = refused();
+        assert!(refused.text("/error").contains("statement pooling mode"), "{refused:?}");
+        assert!(refused.text("/hint").contains("pool_mode = transaction or session"), "{refused:?}");
+        sleep(Duration::from_millis(300));
+    }
+    let status = String::from_utf8(system.ken(&["status"]).stderr).unwrap();
+    assert!(status.contains("statement pooling mode"), "{status}");
+}
+
+#[test]
 fn a_database_is_checked_and_a_home_with_two_stores_does_not_start() {
     let Some(server) = Postgres::start(&[]) else { return };
     let (database, unused) = (server.database(), server.database());
@@ -310,6 +348,7 @@ fn a_database_is_checked_and_a_home_with_two_stores_does_not_start() {
     // What keeps rows apart can be dropped without a row being wrong. What is said to be missing makes it again.
     server.sql(&database, "CREATE INDEX of_a_person ON ken.sessions (title)");
     assert_eq!(check(&["--home", &home]).0, Some(0), "what a person has added is not missing");
+    server.sql("postgres", &format!("ALTER DATABASE {database} SET quote_all_identifiers = on"));
     for (dropped, named) in [
         (&["DROP INDEX ken.schedule_slots"][..], &["CREATE UNIQUE INDEX schedule_slots ON schedule_runs"][..]),
         (

@@ -316,6 +316,9 @@ impl Store {
         if let Some(why) = self.failure() {
             stats.insert("failure".into(), why.into());
         }
+        if let Some(why) = self.readers.failure() {
+            stats.insert("read_failure".into(), why.into());
+        }
         let failing = self.writer.counters().failing_work.lock().clone();
         if !failing.is_empty() {
             let each = failing.iter().map(|(name, (error, _))| format!("{name}: {}", error.message));

@@ -65,6 +65,12 @@ impl<T> Queue<T> {
         items.rev().for_each(|item| state.others.push_front(item));
     }
 
+    /// Puts an item that was taken from the queue back, before all others, for another thread.
+    pub(crate) fn give_back(&self, item: T) {
+        self.state.lock().first.push_front(item);
+        self.wake();
+    }
+
     /// Adds an item as [`Queue::push`] does. A thread is woken only when the returned value is dropped.
     pub(crate) fn push_without_wake(&self, item: T, comes_first: bool) -> Result<Pushed<'_, T>, Error> {
         self.put(item, self.limit, comes_first)?;
@@ -97,11 +103,6 @@ impl<T> Queue<T> {
         Ok(())
     }
 
-    /// Waits for the next item and takes it. Returns `None` once the queue is closed and empty.
-    pub(crate) fn pop(&self) -> Option<T> {
-        self.wait(None).take()
-    }
-
     /// Waits for items and takes at most `max`. Returns an empty list if none arrives within `timeout`, and `None` once the queue is
     /// closed and empty.
     pub(crate) fn pop_many(&self, max: usize, timeout: Option<Duration>) -> Option<Vec<T>> {
@@ -128,6 +129,10 @@ impl<T> Queue<T> {
     pub(crate) fn close(&self) {
         self.state.lock().closed = true;
         self.changed.notify_all();
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.state.lock().closed
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -173,8 +178,7 @@ mod tests {
         assert_eq!(queue.pop_many(2, None), Some(vec![1, 2]));
         queue.put_back([1, 2].into_iter());
         assert_eq!(queue.pop_many(2, None), Some(vec![1, 2]));
-        assert_eq!(queue.pop(), Some(4));
-        assert_eq!((queue.pop(), queue.pop_many(2, None)), (None, None));
+        assert_eq!((queue.pop_many(2, None), queue.pop_many(2, None)), (Some(vec![4]), None));
     }
 
     #[test]
@@ -199,11 +203,12 @@ mod tests {
         for (item, comes_first) in [(1, false), (2, true), (3, false), (4, true)] {
             queue.push(item, comes_first).unwrap();
         }
-        assert_eq!(queue.pop(), Some(2));
+        assert_eq!(queue.pop_many(1, None), Some(vec![2]));
         assert_eq!(queue.pop_many(2, None), Some(vec![4, 1]));
         queue.put_back([1].into_iter());
         queue.push(5, true).unwrap();
-        assert_eq!(queue.pop_many(8, None), Some(vec![5, 1, 3]));
+        queue.give_back(6);
+        assert_eq!(queue.pop_many(8, None), Some(vec![6, 5, 1, 3]));
     }
 
     #[test]

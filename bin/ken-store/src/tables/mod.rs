@@ -137,6 +137,10 @@ pub trait Writer: Send {
 
 /// A connection that only reads.
 pub trait Reader: Send {
+    /// Connects, if this needs a connection and has none.
+    fn connect(&mut self) -> Result<(), Error> {
+        Ok(())
+    }
     /// Calls `work` once, on one consistent state of the database. With `on_standby`, also while this host does not work.
     fn read(&mut self, on_standby: bool, work: &mut dyn FnMut(&dyn Tables) -> Result<(), Error>) -> Result<(), Error>;
 }

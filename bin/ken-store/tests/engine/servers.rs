@@ -37,12 +37,15 @@ fn each_fault_of_a_server_has_its_message() {
     sql(&format!("GRANT CREATE ON DATABASE {database} TO slow, reader"));
     let newer = server.database();
     server.sql(&newer, "CREATE SCHEMA ken; CREATE TABLE ken.schema_version (version bigint); INSERT INTO ken.schema_version VALUES (99)");
+    let emptied = server.database();
+    server.sql(&emptied, "CREATE SCHEMA ken; CREATE TABLE ken.schema_version (version bigint)");
     let (url, as_role) =
         (server.url(&database), |role: &str| server.url(&database).replace("ken@", &format!("{role}@")));
     for (url, why) in [
         (server.url("nosuch"), "does not exist"),
         (server.url("latin"), "encoding of the database is LATIN1"),
         (server.url(&newer), "has version 99"),
+        (server.url(&emptied), "the row of ken.schema_version is missing"),
         (as_role("weak"), "permission denied"),
         (as_role("many"), "too many connections"),
         (as_role("slow"), "synchronous_commit is off"),

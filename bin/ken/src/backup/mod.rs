@@ -30,7 +30,7 @@ use archive::Written;
 use manifest::Manifest;
 use rotation::Target;
 pub(crate) use scope::replaced;
-use scope::{INNER_SECRET, Root, STORE, Unit, is_secret, present};
+use scope::{INNER_SECRET, OF_HOST, Root, STORE, Unit, is_secret, present};
 use stage::Stage;
 use swap::{Plan, check_stopped};
 
@@ -263,6 +263,9 @@ fn unpack(places: &Places, file: &Path, stage: &Stage) -> Result<Plan, Error> {
     }
     if !manifest.secrets {
         keep_secret(places, stage)?;
+    }
+    for path in OF_HOST {
+        stage.link(places, Root::State, Path::new(path))?;
     }
     stage.sync().map_err(|error| failed(&places.state, &error))?;
     let is_kept = |unit: &Unit| !manifest.secrets && is_secret(&format!("{}/{}", unit.root.name(), unit.name));

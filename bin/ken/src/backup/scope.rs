@@ -35,6 +35,9 @@ pub(super) const STORE: &str = "store";
 const SECRETS: [&str; 3] = ["config/secrets.env", "config/client.secret", "state/cognitive/admin.key"];
 /// The secret that is in a folder with other files.
 pub(super) const INNER_SECRET: &str = "cognitive/admin.key";
+/// What tells this host from others that share a database server, and the newest timeline of that server. They belong to this machine: a backup
+/// has none of them, because a copy would take the place of the original, and a restore leaves them as they are.
+pub(super) const OF_HOST: [&str; 3] = ["store/host", "store/host.inode", "store/timeline"];
 /// The beginning of the names of folders that hold what was there before a restore.
 pub(super) const BEFORE: &str = "before-restore-";
 

@@ -9,8 +9,10 @@ use std::time::{Duration, SystemTime};
 use ken_trusted::Owner;
 use ken_types::Error;
 use ken_types::places::Places;
+use nix::errno::Errno;
+use nix::fcntl::AtFlags;
 use nix::sys::statvfs::fstatvfs;
-use nix::unistd::syncfs;
+use nix::unistd::{linkat, syncfs};
 
 use super::below::Below;
 use super::failed;
@@ -98,6 +100,22 @@ impl Stage {
     /// Creates a file. Fails if it does not fit on the disk.
     pub(super) fn create_file(&self, root: Root, path: &Path, size: u64, mode: u32) -> Result<File, Error> {
         self.create_below(root, path, size, mode).map_err(|error| failed(path, &error))
+    }
+
+    /// Takes over a file of the system, if it is there, as a link: what was read of its inode stays true.
+    pub(super) fn link(&self, places: &Places, root: Root, path: &Path) -> Result<(), Error> {
+        let (Some(below), Some(folder)) = (self.below(root), path.parent()) else { return Ok(()) };
+        let name = path.file_name().unwrap_or_default();
+        let from = match Below::of(&root.folder(places)).and_then(|system| Ok(system.open(folder)?)) {
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
+            from => from.map_err(|error| failed(path, &error))?,
+        };
+        self.make_folder(root, folder, 0o700)?;
+        let linked = below.folder(folder).and_then(|to| linkat(&from, name, &to, name, AtFlags::empty()));
+        match linked {
+            Ok(()) | Err(Errno::ENOENT) => Ok(()),
+            Err(error) => Err(failed(path, &error.into())),
+        }
     }
 
     fn create_below(&self, root: Root, path: &Path, size: u64, mode: u32) -> io::Result<File> {

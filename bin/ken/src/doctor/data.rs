@@ -167,6 +167,9 @@ fn check_store(places: &Places, findings: &mut Findings) {
             ("the store".to_owned(), "mend what it says of the database server: ken-postgres(7); see `ken logs store`")
         };
         findings.error("not-writable", place, why, fix);
+    } else if let Some(why) = stats.get("read_failure").and_then(Value::as_str) {
+        let fix = "let the server and the role have five connections for each store: ken-postgres(7)";
+        findings.warning("connections-missing", "the store", why, fix);
     }
     if let Some(failing) = stats.get("background_failure").and_then(Value::as_str) {
         let why = format!("background work fails, and what it would remove stays: {failing}");

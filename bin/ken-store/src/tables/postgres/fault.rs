@@ -39,6 +39,11 @@ impl Failure {
         self.of_server().is_none_or(is_fatal)
     }
 
+    /// Returns whether a table is not there, or is not found because the role may not use the schema.
+    pub(super) fn is_loss_of_tables(&self) -> bool {
+        self.of_server().is_some_and(|error| *error.code() == SqlState::UNDEFINED_TABLE)
+    }
+
     /// Returns whether the fence of a transaction has failed: it divides by the number of rows of this host. No other statement divides.
     pub(super) fn is_loss_of_place(&self) -> bool {
         self.of_server().is_some_and(|error| *error.code() == SqlState::DIVISION_BY_ZERO)
@@ -60,7 +65,7 @@ impl Failure {
 
 /// Converts a failure. A server to which the password was sent as it is can repeat it.
 pub(super) fn error(server: &Server, failure: &Failure) -> Error {
-    let said = server.without_password(failure.text());
+    let said = server.without_password(failure.text()).replace(char::is_control, " ");
     let error = match failure.of_server() {
         Some(error) => of_server(&server.name, error.code(), &said),
         None => unavailable(&server.name, &said, "start the server, or mend the way to it"),
@@ -89,8 +94,10 @@ fn remedy(code: &SqlState) -> Option<&'static str> {
         }
         SqlState::INVALID_CATALOG_NAME => "create the database: createdb --encoding UTF8 NAME",
         SqlState::INSUFFICIENT_PRIVILEGE => {
-            "GRANT CREATE ON DATABASE … TO the role, or make it the owner of the schema ken"
+            "make the role the owner of the schema ken and its tables, or GRANT USAGE ON SCHEMA ken, ALL ON ALL TABLES IN SCHEMA ken \
+             and ALL ON ALL SEQUENCES IN SCHEMA ken to it; to make the schema, it needs CREATE ON DATABASE"
         }
+        SqlState::PROTOCOL_VIOLATION => "a pooler needs pool_mode = transaction or session; see its log",
         SqlState::CANNOT_CONNECT_NOW | SqlState::ADMIN_SHUTDOWN | SqlState::CRASH_SHUTDOWN => "wait for the server",
         _ => return None,
     })
@@ -113,7 +120,12 @@ fn of_server(server: &str, code: &SqlState, said: &str) -> Error {
         }
         (&SqlState::DIVISION_BY_ZERO, _) => lost_place(server),
         (&SqlState::UNDEFINED_TABLE, _) => {
-            unavailable(server, "the tables of ken are not there", "the store makes them in a database that has none")
+            let what = "the tables of ken are not there, or the role may not use the schema ken";
+            unavailable(
+                server,
+                what,
+                "GRANT USAGE ON SCHEMA ken TO the role; the store makes the tables in a database that has none",
+            )
         }
         (_, "23") => Error::conflict("an id that has to be new exists already"),
         // The change was not made: a deadlock, a lock that somebody else holds, a limit on time, an end of the session.

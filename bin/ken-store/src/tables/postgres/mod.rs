@@ -161,6 +161,11 @@ struct PostgresReader {
 }
 
 impl Reader for PostgresReader {
+    fn connect(&mut self) -> Result<(), Error> {
+        // The connections of a role may be few. The writer has to have the first one, and until it works, the read says why it does not.
+        if self.standing.lock().is_some() { Ok(()) } else { self.database.session.get_mut().connect().map(drop) }
+    }
+
     fn read(&mut self, on_standby: bool, work: &mut dyn FnMut(&dyn Tables) -> Result<(), Error>) -> Result<(), Error> {
         if !on_standby && let Some(error) = &*self.standing.lock() {
             return Err(error.clone());
@@ -215,6 +220,13 @@ impl PostgresWriter {
 
     /// Finds out how a commit has ended of which the server has not told.
     fn find_outcome(&mut self, lost: Error, timeout: Duration) -> Result<(), Error> {
+        let found = self.ask_outcome(lost, timeout);
+        // It may have asked another server. Only a connection that `begin_fenced` makes is checked before something is written.
+        self.session().cut();
+        found
+    }
+
+    fn ask_outcome(&mut self, lost: Error, timeout: Duration) -> Result<(), Error> {
         let until = Instant::now() + timeout;
         loop {
             let session = self.database.session.get_mut();

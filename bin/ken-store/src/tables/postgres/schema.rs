@@ -83,7 +83,8 @@ const OBJECTS: &str = "
 /// transaction that is rolled back.
 pub(super) fn check_objects(session: &mut Session) -> Result<(), Error> {
     session.begin(WRITE);
-    session.defer("SET LOCAL search_path = pg_temp");
+    // With all names in quotes, the prefix would not be found in what the server prints.
+    session.defer("SET LOCAL search_path = pg_temp; SET LOCAL quote_all_identifiers = off");
     let missing =
         STEPS.iter().try_for_each(|step| session.batch(step)).and_then(|()| session.query(OBJECTS, params![]));
     let ended = session.rollback();
@@ -154,7 +155,17 @@ fn check_durability(session: &Session, row: &dyn Row) -> Result<(), Error> {
 
 fn version(session: &mut Session) -> Result<usize, Error> {
     let sql = "SELECT version FROM ken.schema_version";
-    let version: i64 = session.first(sql, params![], |row| row.get("version"))?.unwrap_or_default();
+    let Some(version) = session.first(sql, params![], |row| row.get::<i64>("version"))? else {
+        let hint = format!(
+            "if they are those of this release: INSERT INTO ken.schema_version VALUES ({}); otherwise restore a backup",
+            STEPS.len()
+        );
+        return Err(refuse(
+            session,
+            "the row of ken.schema_version is missing: the version of the tables is not known",
+            &hint,
+        ));
+    };
     Ok(usize::try_from(version).unwrap_or_default())
 }
 

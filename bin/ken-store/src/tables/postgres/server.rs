@@ -98,7 +98,8 @@ fn name(config: &Config) -> String {
     let addresses = config.get_hostaddrs().iter().enumerate().map(|(at, host)| format!("{host}:{}", port(at)));
     let hosts = if named.is_empty() { addresses.collect() } else { named };
     let (user, database) = (config.get_user().unwrap_or_default(), config.get_dbname().unwrap_or_default());
-    format!("postgres://{user}@{}/{database}", hosts.join(","))
+    // A URL can have any character as %XX, and the name is printed on terminals.
+    format!("postgres://{user}@{}/{database}", hosts.join(",")).replace(char::is_control, "\u{fffd}")
 }
 
 /// The server's certificate is always checked. Its name has to be in it. Where no connection is encrypted, the authorities are not read: a
@@ -138,6 +139,7 @@ mod tests {
             ("postgres://ken:s3cret@db.example/ken", "postgres://ken@db.example:5432/ken"),
             ("postgresql://k@a:1,b:2/d?sslmode=require", "postgres://k@a:1,b:2/d"),
             ("postgres://k@%2Frun%2Fpg/d", "postgres://k@/run/pg:5432/d"),
+            ("postgres://k@a/d%1B%5B31m%0A", "postgres://k@a:5432/d\u{fffd}[31m\u{fffd}"),
         ] {
             assert_eq!(&*Server::of(url).map(|server| server.name).unwrap(), name);
         }

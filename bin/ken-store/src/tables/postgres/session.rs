@@ -37,9 +37,10 @@ const MAX_QUEUED: usize = 64;
 const MAX_QUEUED_BYTES: usize = 1 << 20;
 
 /// What each transaction sets for itself. A pooler may give the next one another session, and the limits bound how long a store that was
-/// stopped in the middle of a transaction keeps others from taking its place.
+/// stopped in the middle of a transaction keeps others from taking its place. Warnings have to come, whatever the role or the database has set:
+/// only a warning says that a commit did not wait for its standby, and the server ends these settings after that wait.
 const LIMITS: &str = "SET LOCAL search_path = ken; SET LOCAL statement_timeout = '10s'; SET LOCAL lock_timeout = '5s'; \
-                      SET LOCAL idle_in_transaction_session_timeout = '5s'";
+                      SET LOCAL idle_in_transaction_session_timeout = '5s'; SET LOCAL client_min_messages = warning";
 /// Makes changes wait for those of other hosts: "KEN2". The limit is longer than the server lets a transaction stand idle, so that a host which
 /// was stopped in the middle of one does not fail the changes of the others.
 pub(super) const ONE_AT_A_TIME: &str = "SET LOCAL lock_timeout = '6s'; SELECT pg_advisory_xact_lock(1262833202)";
@@ -354,7 +355,8 @@ impl Session {
         let answer = runtime.block_on(async { timeout(ANSWER_TIMEOUT, drive(server, link, all)).await });
         let answer = answer.unwrap_or(Err(Failure::Silent));
         self.has_lost_place |= answer.as_ref().is_err_and(Failure::is_loss_of_place);
-        if answer.as_ref().is_err_and(Failure::ends_connection) {
+        // A new connection is checked, which finds out why the tables are not there, or makes them.
+        if answer.as_ref().is_err_and(|failure| failure.ends_connection() || failure.is_loss_of_tables()) {
             self.cut();
         }
         answer
@@ -383,10 +385,13 @@ async fn drive<T>(
         if let Poll::Ready(answer) = answer.as_mut().poll(context) {
             return Poll::Ready(answer.map_err(Failure::Server));
         }
-        if let Err(failure) = advance(server, connection, is_warned, context) {
-            return Poll::Ready(Err(failure));
+        let ended = advance(server, connection, is_warned, context);
+        match (answer.as_mut().poll(context), ended) {
+            // What the server said before it ended the connection says why it did.
+            (Poll::Ready(answer), _) => Poll::Ready(answer.map_err(Failure::Server)),
+            (Poll::Pending, Err(failure)) => Poll::Ready(Err(failure)),
+            (Poll::Pending, Ok(())) => Poll::Pending,
         }
-        answer.as_mut().poll(context).map_err(Failure::Server)
     })
     .await
 }
