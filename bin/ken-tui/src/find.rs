@@ -8,9 +8,8 @@ use std::process::{Command, Stdio};
 use ken_client::{Endpoint, Gateway, Secret, gateway_url};
 use ken_tool::find_program;
 use ken_types::Error;
-use ken_types::error::JSON_ERRORS;
+use ken_types::error::{JSON_ERRORS, reported};
 use ken_types::places::Places;
-use serde_json::Value;
 
 use crate::cli::Cli;
 
@@ -113,9 +112,9 @@ impl Finder {
             _ = up.wait();
             return Ok(());
         }
-        let mut why = String::new();
+        let mut why = Vec::new();
         if let Some(stderr) = up.stderr.take() {
-            _ = stderr.take(4_096).read_to_string(&mut why);
+            _ = stderr.take(4_096).read_to_end(&mut why);
         }
         _ = up.wait();
         Err(refusal(&why))
@@ -123,14 +122,8 @@ impl Finder {
 }
 
 /// Returns the error that `ken up` printed on standard error.
-fn refusal(stderr: &str) -> Error {
-    let last = stderr.lines().last().unwrap_or_default();
-    let line: Value = serde_json::from_str(last).unwrap_or_default();
-    let text = |pointer: &str| line.pointer(pointer).and_then(Value::as_str).map(str::to_owned);
-    let message = text("/error/message").unwrap_or_else(|| stderr.trim().to_owned());
-    let error = Error::unavailable(format!("the system does not start: {message}"));
-    match text("/error/hint") {
-        Some(hint) => error.hint(hint),
-        None => error.hint("`ken doctor` finds what is wrong"),
-    }
+fn refusal(stderr: &[u8]) -> Error {
+    let error = reported(stderr).unwrap_or_else(|| Error::internal(String::from_utf8_lossy(stderr).trim()));
+    Error::unavailable(format!("the system does not start: {}", error.message))
+        .hint(error.hint.as_deref().unwrap_or("`ken doctor` finds what is wrong"))
 }
