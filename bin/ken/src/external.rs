@@ -6,7 +6,7 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-use ken_client::nearest;
+use ken_text::nearest;
 use ken_tool::find_program;
 use ken_types::error::{JSON_ERRORS, reported};
 use ken_types::{Code, Error};
