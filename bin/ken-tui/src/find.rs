@@ -25,12 +25,10 @@ pub(crate) struct Finder {
 
 impl Finder {
     pub(crate) fn of(cli: &Cli) -> Result<Finder, Error> {
-        let uid = nix::unistd::getuid().as_raw();
-        let places = Places::resolve(cli.home.as_deref(), uid, |name| std::env::var_os(name).map(PathBuf::from));
         let named = || std::env::var("KEN_BASE_URL").ok().filter(|url| !url.is_empty());
         let base = cli.url.clone().or_else(named);
         base.as_deref().map(Endpoint::given).transpose()?;
-        let places = match (places, &base) {
+        let places = match (Places::here(cli.home.as_deref()), &base) {
             (Ok(places), _) => Some(places),
             (Err(_), Some(_)) => None,
             (Err(error), None) => return Err(error),
