@@ -49,16 +49,8 @@ fn crossed(data: &Path) {
         let part = |name: &str| of[name].as_f64().unwrap();
         format!("{:.4} {:.4} {:.4}", part("labels_f1"), part("classes_f1"), part("polarity_f1"))
     };
-    for (name, note) in [
-        ("with_rules", "the program"),
-        ("without_rules", "the model alone"),
-        ("naive_bayes", "baseline"),
-        ("word_list", "baseline"),
-    ] {
+    for (name, note) in [("ken_esl", "the program"), ("naive_bayes", "baseline"), ("word_list", "baseline")] {
         row(name, &figures(&report[name]), note);
-    }
-    for rule in report["without"].as_array().unwrap() {
-        row(&format!("without {}", rule[0].as_str().unwrap()), &figures(&rule[1]), "ablation");
     }
 }
 

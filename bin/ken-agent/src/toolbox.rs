@@ -51,7 +51,7 @@ impl WireTools {
 
     fn find(&self, name: &str) -> Option<Tool> {
         let tools = self.known.lock().tools.clone();
-        tools.iter().find(|tool| tool.spec.name == name).cloned()
+        tools.iter().find(|tool| tool.name == name).cloned()
     }
 }
 
@@ -83,7 +83,7 @@ impl Tools for WireTools {
     fn list(&self, agent: &str) -> Vec<ToolSpec> {
         let tools = self.known.lock().tools.clone();
         let own = tools.iter().filter(|tool| tool.agents.iter().any(|known| known == agent));
-        own.map(|tool| tool.spec.clone()).collect()
+        own.map(Tool::spec).collect()
     }
 
     fn facts(&self, name: &str) -> ToolFacts {

@@ -9,7 +9,7 @@ use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use ken_tool::{Error, find_program};
 use ken_types::config::WorkspaceRule;
-use ken_types::error::JSON_ERRORS;
+use ken_types::error::{JSON_ERRORS, reported};
 use ken_types::proxy::{Host, ProxyReady, ProxyRules};
 use ken_types::secrets;
 use serde_json::{Value, json};
@@ -126,7 +126,7 @@ impl Proxy {
         }
         let _ = child.kill();
         let _ = child.wait();
-        Err(error_of(&errors.join().unwrap_or_default()).unwrap_or_else(|| cannot_start(&"it ended at once")))
+        Err(reported(&errors.join().unwrap_or_default()).unwrap_or_else(|| cannot_start(&"it ended at once")))
     }
 
     /// Returns the only address to which the command can connect.
@@ -145,12 +145,6 @@ impl Proxy {
 /// The maximum size of the line with which the proxy says that it is ready, and of the error that it may write instead.
 const MAX_READY_BYTES: u64 = 64 * 1024;
 const MAX_ERROR_BYTES: u64 = 64 * 1024;
-
-/// Returns the error that a program of ken has written, which is one line of JSON; `None` if the output is something else.
-pub(crate) fn error_of(stderr: &[u8]) -> Option<Error> {
-    let mut error: Value = serde_json::from_slice(stderr).ok()?;
-    serde_json::from_value(error.get_mut("error")?.take()).ok()
-}
 
 /// Reads to the end and returns the first bytes.
 fn start_of(mut errors: ChildStderr) -> Vec<u8> {

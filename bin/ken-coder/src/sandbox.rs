@@ -9,14 +9,14 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
 use ken_tool::{Error, find_program};
-use ken_types::error::JSON_ERRORS;
+use ken_types::error::{JSON_ERRORS, reported};
 use rustix::fs::{Mode, OFlags, fstatvfs};
 use rustix::io::{FdFlags, fcntl_setfd};
 use rustix::process::{Pid, Signal, kill_process};
 use serde::Deserialize;
 
 use crate::confine::{Access, with_tree};
-use crate::network::{Network, Proxy, error_of};
+use crate::network::{Network, Proxy};
 use crate::rel_path::RelPath;
 use crate::settings::Settings;
 use crate::tree::Tree;
@@ -125,7 +125,7 @@ impl Walls {
         let found = program()?.arg("--walls").output().map_err(|error| failed(&error))?;
         match serde_json::from_slice(&found.stdout) {
             Ok(walls) => Ok(walls),
-            Err(error) => Err(error_of(&found.stderr).unwrap_or_else(|| failed(&error))),
+            Err(error) => Err(reported(&found.stderr).unwrap_or_else(|| failed(&error))),
         }
     }
 }
@@ -210,7 +210,8 @@ pub(crate) fn run_in(
     let status = status.code().unwrap_or(CANNOT_CONFINE);
     let duration = begun.elapsed();
     if matches!(status, CANNOT_CONFINE | CANNOT_EXECUTE | NOT_FOUND)
-        && let Some(error) = error_of(&stderr.head)
+        && !stderr.head.trim_ascii_end().contains(&b'\n') // more lines are the command's own
+        && let Some(error) = reported(&stderr.head)
     {
         return Err(error);
     }

@@ -154,8 +154,7 @@ impl Settings {
 
 /// Returns the paths of this system. Variables that kend sets take precedence over paths below `KEN_HOME`.
 fn places() -> Result<Places, Error> {
-    let uid = rustix::process::geteuid().as_raw();
-    let mut places = Places::resolve(None, uid, path)?;
+    let mut places = Places::here(None)?;
     for (place, name) in [(&mut places.state, "KEN_STATE_DIR"), (&mut places.config, "KEN_CONFIG")] {
         if let Some(path) = path(name) {
             *place = path;

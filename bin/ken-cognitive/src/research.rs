@@ -182,7 +182,7 @@ impl Research {
         else {
             return Ok(());
         };
-        let is_unusable = listed.tools.iter().any(|tool| tool.spec.name == TOOL && !tool.missing.is_empty());
+        let is_unusable = listed.tools.iter().any(|tool| tool.name == TOOL && !tool.missing.is_empty());
         if !is_unusable {
             return Ok(());
         }

@@ -11,7 +11,6 @@ pub mod math;
 pub mod reading;
 pub mod risk;
 mod rows;
-pub mod rule;
 pub mod rules;
 pub mod scope;
 pub mod span;

@@ -5,7 +5,6 @@ use crate::emotion::{
     JOY, LABELS, NEUTRAL, PRIDE, RELIEF, SADNESS, Valence, shades,
 };
 use crate::lexicon::Class;
-use crate::rule::Rule;
 use crate::scope::Note;
 use crate::table::{NEGATIVE, POLARITY, POSITIVE, SCORES, Table};
 use crate::token::Token;
@@ -149,35 +148,25 @@ fn emphasis(tokens: &[Token], notes: &[Note]) -> f32 {
 
 /// Changes the scores according to the findings.
 pub fn apply(table: &Table, findings: &Findings, tokens: &[Token], notes: &[Note], scores: &mut [f32; SCORES]) {
-    let has = |rule: Rule| table.rules.has(rule);
-    if has(Rule::NegatedFamilies) {
-        remove_negated_families(table, notes, scores);
-    }
-    if has(Rule::AllNegated) && !findings.has_plain_feeling {
+    remove_negated_families(table, notes, scores);
+    if !findings.has_plain_feeling {
         apply_negation(table, findings, scores);
     }
-    if has(Rule::NegatedPraise) {
-        affirm_negated_praise(table, notes, scores);
-    }
-    if has(Rule::Emoji) {
-        read_emoji(table, tokens, notes, scores);
-    }
-    if has(Rule::RareWords) {
-        raise_rare_emotions(table, tokens, notes, scores);
-    }
-    if findings.is_ironic && has(Rule::Irony) {
+    affirm_negated_praise(table, notes, scores);
+    read_emoji(table, tokens, notes, scores);
+    raise_rare_emotions(table, tokens, notes, scores);
+    if findings.is_ironic {
         apply_irony(table, scores);
-    } else if !findings.has_denial && has(Rule::OppositeFeelings) {
+    } else if !findings.has_denial {
         remove_opposite_feelings(table, notes, scores);
     }
-    if findings.is_own && has(Rule::Shades) {
+    if findings.is_own {
         raise_own_feelings(table, notes, scores);
-    }
-    if has(Rule::Caring) && findings.is_own {
         remove_caring_for_nobody(table, tokens, notes, scores);
     }
-    let contrast = findings.contrast.filter(|_| findings.has_opposite_sides() && has(Rule::Contrast));
-    if let Some(contrast) = contrast {
+    if let Some(contrast) = findings.contrast
+        && findings.has_opposite_sides()
+    {
         weigh_sides(notes.split_at(contrast.min(notes.len())), scores);
     }
 }

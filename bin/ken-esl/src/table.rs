@@ -3,7 +3,6 @@
 
 use crate::emotion::{FAMILIES, LABELS};
 use crate::lexicon::{self, Entry, SLOTS, Slot};
-use crate::rule::Rules;
 
 /// The number of values in a row.
 pub const WIDTH: usize = 64;
@@ -54,8 +53,6 @@ struct Rows([u8; ROWS * ROW_BYTES]);
 pub struct Table<'a> {
     pub parts: &'a Parts,
     pub rows: &'a [u8],
-    /// The rules that are applied. These are all rules, except when the effect of rules is measured.
-    pub rules: Rules,
 }
 
 /// The sum of the rows of some features.
@@ -84,7 +81,7 @@ impl Table<'_> {
         const BYTES: &[u8; SIZE] = include_bytes!("../../../share/esl/table.bin");
         static PARTS: Parts = Parts::read(BYTES);
         static ROWS: Rows = Rows(bytes(BYTES, AT_ROWS));
-        Table { parts: &PARTS, rows: &ROWS.0, rules: Rules::ALL }
+        Table { parts: &PARTS, rows: &ROWS.0 }
     }
 
     /// Returns the lexicon's entry for a key.

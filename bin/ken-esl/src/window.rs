@@ -3,7 +3,6 @@
 use crate::emotion::{EMOTIONS, LABELS, NEUTRAL};
 use crate::feature;
 use crate::idiom;
-use crate::rule::Rule;
 use crate::rules;
 use crate::scope::{Note, annotate, normalize_stretched};
 use crate::span::Span;
@@ -47,12 +46,8 @@ impl Window {
     fn judge(table: &Table, words: &mut WordSums, tokens: Vec<Token>) -> Window {
         let mut notes = Vec::with_capacity(tokens.len());
         annotate(table, &tokens, &mut notes);
-        if table.rules.has(Rule::NegatedPraise) {
-            idiom::correct(&tokens, &mut notes);
-        }
-        if table.rules.has(Rule::TakenBack) {
-            idiom::take_back(&tokens, &mut notes);
-        }
+        idiom::correct(&tokens, &mut notes);
+        idiom::take_back(&tokens, &mut notes);
         let (sums, total) = add_up(table, words, &tokens, &notes);
         let hidden = table.hidden(&total);
         let mut scores = table.scores(&hidden);
@@ -66,7 +61,7 @@ impl Window {
     /// Ensures that a strong word of feeling is not evidence for another family, even if the words look similar:
     /// "furious" is not "curious". The model confuses such words if they are rare in the training texts.
     fn remove_opposite_of_strong_words(&mut self, table: &Table) {
-        if self.findings.is_ironic || !table.rules.has(Rule::StrongWords) {
+        if self.findings.is_ironic {
             return;
         }
         for at in 0..self.notes.len() {

@@ -5,7 +5,7 @@ use ken_types::limits::IDENTITY_CHARACTERS;
 use ken_types::{Error, json};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer};
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 /// Reads a body as `T`. An empty body is `{}`. `T` decides whether unknown fields are refused.
 pub(crate) fn read<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Failure> {
@@ -71,7 +71,19 @@ pub(crate) fn check_size(name: &str, text: &str, max: usize) -> Result<(), Error
     Ok(())
 }
 
+/// Returns a text of a body; `None` if it is absent.
+pub(crate) fn text<'a>(body: &'a Map<String, Value>, name: &str) -> Result<Option<&'a str>, Error> {
+    let wrong = || Error::invalid(pointer(name), format!("{name} is not a string"));
+    body.get(name).map(|value| value.as_str().ok_or_else(wrong)).transpose()
+}
+
+/// Returns a switch of a body, which is off if it is absent.
+pub(crate) fn switch(body: &Map<String, Value>, name: &str) -> Result<bool, Error> {
+    let wrong = || Error::invalid(pointer(name), format!("{name} is neither true nor false"));
+    Ok(body.get(name).map(|value| value.as_bool().ok_or_else(wrong)).transpose()?.unwrap_or(false))
+}
+
 /// Returns the JSON pointer to a top-level field.
 pub(crate) fn pointer(name: &str) -> String {
-    format!("/{name}")
+    format!("/{}", json::escape_pointer(name))
 }

@@ -15,9 +15,10 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use crate::app::Gateway;
-use crate::body::{self, check_identity, check_length, check_size, given, pointer, required};
+use crate::body::{self, check_length, check_size, given, pointer, required};
 use crate::health::missing_for_turns;
 use crate::idempotency::{ReplayableResponse, once};
+use crate::identity::Identity;
 use crate::part::{CALL_TIMEOUT, change_failed, failed_change};
 use crate::turn::{Waited, check_model, check_named_model, stream_url, wait};
 
@@ -78,24 +79,13 @@ impl Message {
     }
 
     fn scope(&self) -> Result<Scope, Error> {
-        let connector = self.connector();
-        let identity = |name: &str, value: &Option<String>| -> Result<String, Error> {
-            let value = match (value, connector) {
-                (None, Connector::Web) => connector.name().to_owned(),
-                (value, _) => required(name, value.clone())?,
-            };
-            check_identity(&pointer(name), &value)?;
-            Ok(value)
+        let identity = Identity {
+            connector: None,
+            actor_id: self.actor_id.clone(),
+            conversation_id: self.conversation_id.clone(),
+            thread_id: self.thread_id.clone(),
         };
-        Ok(Scope {
-            connector: connector.name().to_owned(),
-            actor_id: identity("actorId", &self.actor_id)?,
-            conversation_id: identity("conversationId", &self.conversation_id)?,
-            thread_id: match &self.thread_id {
-                None => None,
-                thread => Some(identity("threadId", thread)?),
-            },
-        })
+        identity.on(self.connector(), pointer)
     }
 
     fn context(&self) -> Result<Option<Value>, Error> {

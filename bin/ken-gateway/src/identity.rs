@@ -1,5 +1,6 @@
 //! The identity on whose behalf a request is made: `connector`, `actorId`, `conversationId`, `threadId`.
 
+use ken_chat::Connector;
 use ken_http::{Caller, Failure, Query};
 use ken_types::Error;
 use ken_types::ops::store::{OPENAI, Scope};
@@ -66,27 +67,44 @@ impl Identity {
         self.scope(&["tui"], pointer)
     }
 
-    fn scope(self, connectors: &[&str], at: FormatPlace) -> Result<Scope, Error> {
-        let text = |name: &str, value: Option<String>| -> Result<String, Error> {
-            let missing = |error: Error| error.at(at(name));
-            let value = required(name, value).map_err(missing)?;
-            check_identity(&at(name), &value)?;
-            Ok(value)
-        };
-        let connector = text("connector", self.connector)?;
+    /// Reads who calls the web API from a query.
+    pub(crate) fn web_scope(query: &Query) -> Result<Scope, Error> {
+        Identity::of_query(query)?.on(Connector::Web, in_query)
+    }
+
+    /// Checks the identity of a caller of this connector. One of the web API that names nobody is anonymous, and has no memory beyond its
+    /// sessions.
+    pub(crate) fn on(self, connector: Connector, at: FormatPlace) -> Result<Scope, Error> {
+        let name = connector.name();
+        self.complete(name.to_owned(), (connector == Connector::Web).then_some(name), at)
+    }
+
+    fn scope(mut self, connectors: &[&str], at: FormatPlace) -> Result<Scope, Error> {
+        let connector = text("connector", self.connector.take(), at)?;
         if !connectors.contains(&connector.as_str()) {
             let known = connectors.join(" or ");
             let message = format!("connector is {connector:?}, it must be {known}");
             return Err(Error::invalid(at("connector"), message));
         }
-        let thread = self.thread_id.map(|thread| text("threadId", Some(thread)));
+        self.complete(connector, None, at)
+    }
+
+    fn complete(self, connector: String, absent: Option<&str>, at: FormatPlace) -> Result<Scope, Error> {
+        let or_absent = |value: Option<String>| value.or_else(|| absent.map(str::to_owned));
+        let thread = self.thread_id.map(|thread| text("threadId", Some(thread), at));
         Ok(Scope {
             connector,
-            actor_id: text("actorId", self.actor_id)?,
-            conversation_id: text("conversationId", self.conversation_id)?,
+            actor_id: text("actorId", or_absent(self.actor_id), at)?,
+            conversation_id: text("conversationId", or_absent(self.conversation_id), at)?,
             thread_id: thread.transpose()?,
         })
     }
+}
+
+fn text(name: &str, value: Option<String>, at: FormatPlace) -> Result<String, Error> {
+    let value = required(name, value).map_err(|error| error.at(at(name)))?;
+    check_identity(&at(name), &value)?;
+    Ok(value)
 }
 
 /// Whether the caller is the person to whom the system belongs: its user, or whoever has the secret.

@@ -11,7 +11,7 @@ use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use crate::app::Gateway;
-use crate::body::{self, required};
+use crate::body::{self, required, switch, text};
 use crate::idempotency::{ReplayableResponse, once};
 use crate::page;
 use crate::part::CALL_TIMEOUT;
@@ -45,28 +45,12 @@ fn fields(mut body: Map<String, Value>, others: &[&str]) -> Result<Fields, Failu
     Ok(strict_json::from_value(Value::Object(body))?)
 }
 
-fn text(body: &Map<String, Value>, name: &str) -> Result<Option<String>, Error> {
-    match body.get(name) {
-        None => Ok(None),
-        Some(Value::String(text)) => Ok(Some(text.clone())),
-        Some(_) => Err(Error::invalid(format!("/{name}"), format!("{name} is no text"))),
-    }
-}
-
-fn flag(body: &Map<String, Value>, name: &str) -> Result<bool, Error> {
-    match body.get(name) {
-        None => Ok(false),
-        Some(Value::Bool(flag)) => Ok(*flag),
-        Some(_) => Err(Error::invalid(format!("/{name}"), format!("{name} is neither true nor false"))),
-    }
-}
-
 /// POST /api/schedules
 pub(crate) async fn create(gateway: Arc<Gateway>, mut request: Request) -> Result<Response, Failure> {
     let bytes = request.body().await?;
     let body = body::read::<Map<String, Value>>(&bytes)?;
-    let slug = required("slug", text(&body, "slug")?)?;
-    let replace = flag(&body, "replace")?;
+    let slug = required("slug", text(&body, "slug")?)?.to_owned();
+    let replace = switch(&body, "replace")?;
     let fields = fields(body, &["slug", "replace"])?;
     let work = async |mut mint: Mint| {
         let args = CreateSchedule { id: mint.ulid(), slug, owner: None, replace, fields, turn: None };

@@ -1,7 +1,5 @@
 //! Finds the gateway: that of this system, or the one that the caller names.
 
-use std::path::PathBuf;
-
 use ken_client::{Endpoint, Gateway, Secret, gateway_url};
 use ken_types::Error;
 use ken_types::places::Places;
@@ -14,8 +12,7 @@ pub(crate) fn gateway(cli: &Cli) -> Result<Gateway, Error> {
     if let Some(url) = cli.url.clone().or_else(named) {
         return Gateway::at(Endpoint::given(&url)?.with_secret(given));
     }
-    let uid = nix::unistd::getuid().as_raw();
-    let places = Places::resolve(cli.home.as_deref(), uid, |name| std::env::var_os(name).map(PathBuf::from))?;
+    let places = Places::here(cli.home.as_deref())?;
     let secret = match given {
         Some(secret) => Some(secret),
         None => Secret::configured(&places)?,

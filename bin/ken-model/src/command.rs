@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use clap::{Parser, Subcommand};
-use ken_text::for_terminal;
+use ken_text::{for_terminal, nearest};
 use ken_tool::{Failure, MAX_DEPTH, MAX_INPUT, error_text, has_flag, usage_error};
 use ken_types::error::wants_json_errors;
 use ken_types::event::{Block, Message};
@@ -308,12 +308,8 @@ fn with_nearest(error: Error, provider: &dyn Provider, setup: &Setup<'_>) -> Err
     }
     let endpoint = Endpoint::new(&name.provider, setup.providers, setup.setting);
     let models = endpoint.and_then(|endpoint| endpoint.list()).unwrap_or_default();
-    let distances = models.iter().map(|model| (strsim::osa_distance(&name.id, model), model));
-    match distances.min() {
-        // As far away as a person mistypes a name.
-        Some((distance, near)) if (1..=1.max(name.id.chars().count() / 3)).contains(&distance) => {
-            error.hint(format!("did you mean `{}/{near}`?", name.provider))
-        }
+    match nearest(&name.id, models.iter().map(String::as_str)) {
+        Some(near) if near != name.id => error.hint(format!("did you mean `{}/{near}`?", name.provider)),
         _ if error.code == Code::Invalid => error,
         _ => error.hint(format!("`ken model list {}` prints the models of this provider", name.provider)),
     }

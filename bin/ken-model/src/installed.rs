@@ -1,7 +1,6 @@
 //! Reads ken.toml and `secrets.env` beside it, for commands that a person runs. The daemon gets its keys from kend.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use ken_service::{load_config, secret};
@@ -22,7 +21,7 @@ pub(crate) struct Installed {
 impl Installed {
     /// Reads the files for a command of a person. Root runs it as the user to whom the system belongs, and its keys.
     pub(crate) fn for_person() -> Result<Installed, Error> {
-        if let Ok(places) = places() {
+        if let Ok(places) = Places::here(None) {
             ken_trusted::work_as_owner(&places, std::env::args_os().skip(1))?;
         }
         Installed::load()
@@ -30,7 +29,7 @@ impl Installed {
 
     /// Reads the files. Without them, everything has its default.
     pub(crate) fn load() -> Result<Installed, Error> {
-        let Ok(places) = places() else {
+        let Ok(places) = Places::here(None) else {
             return Ok(Installed { table: Table::installed(None)?, ..Installed::default() });
         };
         let text = ken_trusted::secrets(&places.secrets())?;
@@ -46,10 +45,4 @@ impl Installed {
         let (providers, table) = (&self.model.provider, &self.table);
         work(&Setup { providers, setting: &setting, table, breakers: Arc::default() })
     }
-}
-
-fn places() -> Result<Places, Error> {
-    let variable = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
-    let home = variable("KEN_HOME").map(PathBuf::from);
-    Places::resolve(home.as_deref(), nix::unistd::geteuid().as_raw(), |name| variable(name).map(Into::into))
 }

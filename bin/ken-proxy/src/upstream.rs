@@ -9,6 +9,7 @@ use hyper::body::Incoming;
 use hyper::client::conn::http1;
 use hyper::{Request, Response, StatusCode};
 use hyper_util::rt::TokioIo;
+use ken_tls::root_store;
 use ken_tool::Error;
 use ken_types::address::Allowed;
 use ken_types::proxy::{Host, ProxyRules};
@@ -16,9 +17,8 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, lookup_host};
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
-use tokio_rustls::rustls::pki_types::pem::PemObject;
-use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName};
-use tokio_rustls::rustls::{ClientConfig, RootCertStore};
+use tokio_rustls::rustls::ClientConfig;
+use tokio_rustls::rustls::pki_types::ServerName;
 
 use crate::refused::Refused;
 
@@ -32,7 +32,7 @@ pub(crate) struct Upstream {
 
 impl Upstream {
     pub(crate) fn new(rules: &ProxyRules) -> Result<Upstream, Error> {
-        let config = ClientConfig::builder().with_root_certificates(roots()?).with_no_client_auth();
+        let config = ClientConfig::builder().with_root_certificates(root_store()?).with_no_client_auth();
         Ok(Upstream {
             private: Allowed::parse("/private", &rules.private.join(","))?,
             tls: TlsConnector::from(Arc::new(config)),
@@ -112,20 +112,4 @@ where
 
 fn unreachable(why: String) -> Refused {
     Refused(StatusCode::BAD_GATEWAY, why)
-}
-
-/// Returns the trusted certificate authorities: those in the file that `SSL_CERT_FILE` names, or Mozilla's if the
-/// variable is unset or empty. Fails with `invalid` if the file is unreadable or contains no certificate.
-fn roots() -> Result<RootCertStore, Error> {
-    let Some(file) = std::env::var_os("SSL_CERT_FILE").filter(|file| !file.is_empty()) else {
-        return Ok(RootCertStore { roots: webpki_roots::TLS_SERVER_ROOTS.to_vec() });
-    };
-    let wrong = |why: String| Error::invalid("SSL_CERT_FILE", format!("{}: {why}", file.display()));
-    let mut roots = RootCertStore::empty();
-    let certificates = CertificateDer::pem_file_iter(&file).map_err(|error| wrong(error.to_string()))?;
-    for certificate in certificates {
-        let certificate = certificate.map_err(|error| wrong(error.to_string()))?;
-        roots.add(certificate).map_err(|error| wrong(error.to_string()))?;
-    }
-    if roots.is_empty() { Err(wrong("it holds no certificate".to_owned())) } else { Ok(roots) }
 }

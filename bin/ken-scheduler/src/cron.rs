@@ -5,9 +5,8 @@
 use croner::Cron as Pattern;
 use croner::parser::{CronParser, Year};
 use jiff::civil::DateTime;
+use ken_text::nearest;
 use ken_types::Error;
-
-use crate::nearest::nearest;
 
 const AT: &str = "/schedule";
 const NICKNAMES: [&str; 6] = ["@yearly", "@annually", "@monthly", "@weekly", "@daily", "@hourly"];

@@ -4,7 +4,6 @@ mod clock;
 mod cron;
 mod definition;
 mod fire;
-mod nearest;
 mod plan;
 mod preview;
 mod record;

@@ -3,9 +3,8 @@
 use jiff::civil::DateTime;
 use jiff::tz::{AmbiguousOffset, TimeZone};
 use jiff::{Timestamp, tz};
+use ken_text::nearest;
 use ken_types::Error;
-
-use crate::nearest::nearest;
 
 /// Finds a time zone by its IANA name in any case. Returns it with its name in the official spelling. Fails with
 /// `invalid` at `/tz` if there is none.

@@ -8,9 +8,10 @@ use clap::{Args, Parser};
 use ken_store::tables::postgres::Postgres;
 use ken_store::tables::sqlite::Sqlite;
 use ken_store::transfer;
+use ken_types::places::Places;
 use ken_types::{Code, Error};
 
-use crate::settings::{places, server_url_of};
+use crate::settings::server_url_of;
 
 #[derive(Debug, Clone, Default, Args)]
 pub(crate) struct Own {
@@ -59,7 +60,7 @@ impl Check {
 
     fn check(self) -> Result<String, Error> {
         let Some(Some(file)) = self.own.check else {
-            let places = places(self.home.as_deref())?;
+            let places = Places::here(self.home.as_deref())?;
             return match server_url_of(&places)? {
                 Some(url) => check_server(&url),
                 None => check_file(&places.state.join("store/ken.db")),

@@ -6,10 +6,11 @@ use std::process::ExitCode;
 use clap::Parser;
 use ken_store::tables::sqlite::{beside, keep, temporary_error};
 use ken_store::transfer::{self, Copied};
+use ken_types::places::Places;
 use ken_types::{Code, Error};
 
 use crate::cli::print;
-use crate::settings::{places, server_url_of};
+use crate::settings::server_url_of;
 
 /// Copy all data between SQLite and the PostgreSQL database of the settings; no store of this home may run
 #[derive(Debug, Parser)]
@@ -48,7 +49,7 @@ pub(crate) fn run() -> ExitCode {
 }
 
 fn migrate(args: &Migrate) -> Result<String, Error> {
-    let places = places(args.home.as_deref())?;
+    let places = Places::here(args.home.as_deref())?;
     let url = server_url_of(&places)?;
     let url = url.ok_or_else(|| {
         Error::new(Code::Invalid, "no database server is set").hint("set KEN_STORE_URL in secrets.env: ken-postgres(7)")

@@ -1,18 +1,9 @@
 //! Where the settings say that the data is.
 
-use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
-
 use ken_store::tables::postgres::Postgres;
 use ken_types::config::{Config, STORE_URL};
 use ken_types::places::Places;
 use ken_types::{Error, secrets};
-
-/// Returns the folders of a system that does not have to run.
-pub(crate) fn places(home: Option<&Path>) -> Result<Places, Error> {
-    let uid = std::fs::metadata("/proc/self").map_or(u32::MAX, |about| about.uid());
-    Places::resolve(home, uid, |name| std::env::var_os(name).map(PathBuf::from))
-}
 
 /// Returns the URL of the database server in the files of a system, if one is set.
 pub(crate) fn server_url_of(places: &Places) -> Result<Option<String>, Error> {

@@ -1,6 +1,5 @@
 //! Model aliases: `MVLM_MODEL_DIRS` is `alias:directory,…`, and `ACTIVE_MVLM_MODEL` is the alias of the default model.
 
-use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 
 use ken_types::Error;
@@ -98,11 +97,7 @@ fn activated() -> Option<String> {
         let value = std::env::var_os(name).map(PathBuf::from);
         value.filter(|path| !path.as_os_str().is_empty())
     };
-    let state = variable("KEN_STATE_DIR").or_else(|| {
-        let uid = std::fs::metadata("/proc/self").ok()?.uid();
-        let places = Places::resolve(variable("KEN_HOME").as_deref(), uid, variable);
-        Some(places.ok()?.state)
-    });
+    let state = variable("KEN_STATE_DIR").or_else(|| Some(Places::here(None).ok()?.state));
     std::fs::read_to_string(state?.join("models/active_model")).ok()
 }
 

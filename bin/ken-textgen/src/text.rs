@@ -20,25 +20,13 @@ impl Text {
     /// Adds the bytes of a token. Invalid UTF-8 becomes U+FFFD; bytes that may still become a character are kept.
     pub fn push(&mut self, bytes: &[u8]) {
         self.incomplete.extend_from_slice(bytes);
-        let torn = std::mem::take(&mut self.incomplete);
-        let mut rest = torn.as_slice();
-        while !rest.is_empty() {
-            match std::str::from_utf8(rest) {
-                Ok(text) => {
-                    self.add(text);
-                    return;
-                }
-                Err(error) => {
-                    let (valid, after) = rest.split_at(error.valid_up_to());
-                    self.add(std::str::from_utf8(valid).unwrap_or_default());
-                    let Some(length) = error.error_len() else {
-                        self.incomplete = after.to_vec();
-                        return;
-                    };
-                    self.add("\u{fffd}");
-                    rest = &after[length..];
-                }
-            }
+        for chunk in std::mem::take(&mut self.incomplete).utf8_chunks() {
+            self.finish(); // what is left of the chunk before this one cannot become a character
+            self.add(chunk.valid());
+            self.incomplete.extend_from_slice(chunk.invalid());
+        }
+        if std::str::from_utf8(&self.incomplete).is_err_and(|error| error.error_len().is_some()) {
+            self.finish();
         }
     }
 

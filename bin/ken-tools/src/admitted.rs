@@ -53,7 +53,7 @@ impl Admitted<'_> {
 
 /// Returns the standard output of a tool's process, trimmed but not redacted, or an error message for the model.
 pub(crate) fn written<'a>(entry: &Entry, ended: &'a Ended, ok_status: &[u8], max: usize) -> Result<&'a str, String> {
-    let name = &entry.tool.spec.name;
+    let name = &entry.tool.name;
     match ended.end {
         End::Status(status) if ok_status.contains(&status) => {}
         End::Status(status) => {

@@ -150,7 +150,7 @@ fn max_output(entry: &Entry) -> usize {
 
 /// Returns the tool's result, or an error message for the model.
 async fn read(entry: &Entry, ended: &Ended, max: usize, outputs: &Outputs) -> Result<ToolResult, String> {
-    let name = &entry.tool.spec.name;
+    let name = &entry.tool.name;
     let written = written(entry, ended, &entry.ok_status, max)?;
     if entry.writes == OutputFormat::Text {
         let output = outputs.show(&json::visible_nul(ken_service::redacted(written.to_owned()))).await;

@@ -173,7 +173,7 @@ impl Listing {
 
     fn add(&mut self, path: &Path) {
         let added = Entry::read(path).and_then(|entry| {
-            let name = entry.tool.spec.name.clone();
+            let name = entry.tool.name.clone();
             match self.entries.get(&name) {
                 Some(known) if Path::new(&known.tool.file).parent() == path.parent() => {
                     Err(Error::invalid("/name", format!("the name {name} is taken by {}", known.tool.file)))

@@ -63,7 +63,7 @@ impl Answer for ListResult {
                 Approval::Ask => " (asks)",
                 Approval::Preview => " (may ask)",
             };
-            writeln!(to, "{}{asks}: {}", tool.spec.name, tool.spec.description)?;
+            writeln!(to, "{}{asks}: {}", tool.name, tool.description)?;
             if verbose {
                 writeln!(to, "  for {}; {}", tool.agents.join(", "), tool.file)?;
             }

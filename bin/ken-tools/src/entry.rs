@@ -6,7 +6,7 @@ use std::time::Duration;
 use ken_types::Error;
 use ken_types::address::is_address;
 use ken_types::json;
-use ken_types::ops::model::{SchemaText, ToolSpec};
+use ken_types::ops::model::SchemaText;
 use ken_types::ops::tools::{Approval, Tool};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -154,11 +154,9 @@ impl Entry {
             server: None,
             server_settings: String::new(),
             tool: Tool {
-                spec: ToolSpec {
-                    name: file.name,
-                    description: file.description,
-                    parameters: SchemaText::from(&file.input),
-                },
+                name: file.name,
+                description: file.description,
+                parameters: SchemaText::from(&file.input),
                 idempotent: file.idempotent,
                 approval: file.approval,
                 agents: file.agents.unwrap_or(WORKERS.map(str::to_owned).into()),

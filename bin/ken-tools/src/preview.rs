@@ -40,7 +40,7 @@ pub(crate) async fn of(call: &Admitted<'_>) -> Preview {
 
 /// Returns the preview that a tool gives when it asks whether it may go on. It has no texts for a person.
 pub(crate) fn asked(call: &Admitted<'_>, question: &str) -> Result<Preview, String> {
-    read(&call.entry.tool.spec.name, question).map(|preview| completed(call, preview))
+    read(&call.entry.tool.name, question).map(|preview| completed(call, preview))
 }
 
 /// Adds what the tool does not know: the rule of the caller, and what else determines what the call does.
@@ -74,7 +74,7 @@ fn with_origins(reason: &str, outside: &Outside) -> String {
 /// Runs the preview command of the tool and returns its preview.
 async fn own_preview(call: &Admitted<'_>, command: &[String]) -> Result<Preview, String> {
     let ended = process::run(&call.work(command, false, MAX_OUTPUT_BYTES)).await?;
-    let preview = read(&call.entry.tool.spec.name, written(call.entry, &ended, &[0], MAX_OUTPUT_BYTES)?)?;
+    let preview = read(&call.entry.tool.name, written(call.entry, &ended, &[0], MAX_OUTPUT_BYTES)?)?;
     Ok(completed_by(preview, default_preview(call)))
 }
 
@@ -120,11 +120,11 @@ fn default_preview(call: &Admitted<'_>) -> Preview {
             Approval::Ask | Approval::Preview => Need::Ask,
         },
         action_type: "tool.call".to_owned(),
-        summary: format!("Call the tool {}", tool.spec.name),
+        summary: format!("Call the tool {}", tool.name),
         reason: None,
         risk: Risk::Medium,
-        target: tool.spec.name.clone(),
-        action: json!({"tool": tool.spec.name, "argv": call.entry.command, "arguments": call.call.arguments}),
+        target: tool.name.clone(),
+        action: json!({"tool": tool.name, "argv": call.entry.command, "arguments": call.call.arguments}),
         diff: None,
         whole: None,
         fingerprint: String::new(),
@@ -142,7 +142,7 @@ fn fingerprint(call: &Admitted<'_>, of_preview: &str) -> String {
     let environment: Vec<_> = entry.env.iter().map(|name| (name, value(name))).collect();
     let files: Vec<_> = entry.command.iter().map(|word| state_of_file(word)).collect();
     let all = json!([
-        entry.tool.spec.name,
+        entry.tool.name,
         call.call.arguments,
         call.call.session,
         entry.command,

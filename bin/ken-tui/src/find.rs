@@ -8,9 +8,8 @@ use std::process::{Command, Stdio};
 use ken_client::{Endpoint, Gateway, Secret, gateway_url};
 use ken_tool::find_program;
 use ken_types::Error;
-use ken_types::error::JSON_ERRORS;
+use ken_types::error::{JSON_ERRORS, reported};
 use ken_types::places::Places;
-use serde_json::Value;
 
 use crate::cli::Cli;
 
@@ -26,12 +25,10 @@ pub(crate) struct Finder {
 
 impl Finder {
     pub(crate) fn of(cli: &Cli) -> Result<Finder, Error> {
-        let uid = nix::unistd::getuid().as_raw();
-        let places = Places::resolve(cli.home.as_deref(), uid, |name| std::env::var_os(name).map(PathBuf::from));
         let named = || std::env::var("KEN_BASE_URL").ok().filter(|url| !url.is_empty());
         let base = cli.url.clone().or_else(named);
         base.as_deref().map(Endpoint::given).transpose()?;
-        let places = match (places, &base) {
+        let places = match (Places::here(cli.home.as_deref()), &base) {
             (Ok(places), _) => Some(places),
             (Err(_), Some(_)) => None,
             (Err(error), None) => return Err(error),
@@ -113,9 +110,9 @@ impl Finder {
             _ = up.wait();
             return Ok(());
         }
-        let mut why = String::new();
+        let mut why = Vec::new();
         if let Some(stderr) = up.stderr.take() {
-            _ = stderr.take(4_096).read_to_string(&mut why);
+            _ = stderr.take(4_096).read_to_end(&mut why);
         }
         _ = up.wait();
         Err(refusal(&why))
@@ -123,14 +120,8 @@ impl Finder {
 }
 
 /// Returns the error that `ken up` printed on standard error.
-fn refusal(stderr: &str) -> Error {
-    let last = stderr.lines().last().unwrap_or_default();
-    let line: Value = serde_json::from_str(last).unwrap_or_default();
-    let text = |pointer: &str| line.pointer(pointer).and_then(Value::as_str).map(str::to_owned);
-    let message = text("/error/message").unwrap_or_else(|| stderr.trim().to_owned());
-    let error = Error::unavailable(format!("the system does not start: {message}"));
-    match text("/error/hint") {
-        Some(hint) => error.hint(hint),
-        None => error.hint("`ken doctor` finds what is wrong"),
-    }
+fn refusal(stderr: &[u8]) -> Error {
+    let error = reported(stderr).unwrap_or_else(|| Error::internal(String::from_utf8_lossy(stderr).trim()));
+    Error::unavailable(format!("the system does not start: {}", error.message))
+        .hint(error.hint.as_deref().unwrap_or("`ken doctor` finds what is wrong"))
 }

@@ -4,7 +4,7 @@ use std::io::IsTerminal;
 use std::time::Duration;
 
 use clap::Args;
-use ken_client::nearest;
+use ken_text::nearest;
 use ken_types::limits::WIRE_LINE_BYTES;
 use ken_types::ops::kend::unknown_part;
 use ken_types::places::Places;

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
-use ken_client::nearest;
+use ken_text::nearest;
 use ken_types::Error;
 use ken_types::config::{BUILTIN, Config, STORE_URL};
 use ken_types::ops::Nothing;

@@ -6,11 +6,10 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-use ken_client::nearest;
+use ken_text::nearest;
 use ken_tool::find_program;
-use ken_types::error::JSON_ERRORS;
+use ken_types::error::{JSON_ERRORS, reported};
 use ken_types::{Code, Error};
-use serde::Deserialize;
 
 use crate::globals::Globals;
 
@@ -68,12 +67,7 @@ pub(crate) fn printed(command: &mut Command, otherwise: Code) -> Result<Vec<u8>,
 /// Returns the error that a program has written to standard error as one line of JSON. If it is no such line, returns its text
 /// as an error with the code `otherwise`.
 pub(crate) fn error_of(program: &Command, stderr: &[u8], otherwise: Code) -> Error {
-    #[derive(Deserialize)]
-    struct Line {
-        error: Error,
-    }
-    let line = serde_json::from_slice(stderr).map(|Line { error }| error);
-    line.unwrap_or_else(|_| {
+    reported(stderr).unwrap_or_else(|| {
         let text = String::from_utf8_lossy(stderr);
         let program = Path::new(program.get_program()).file_name().unwrap_or_default().display();
         Error::new(otherwise, format!("{program}: {}", text.trim()))

@@ -5,7 +5,6 @@ use std::path::PathBuf;
 use clap::Args;
 use ken_types::Error;
 use ken_types::places::Places;
-use nix::unistd::geteuid;
 
 // This has no doc comment, because clap would print it as the description of `ken`.
 #[derive(Debug, Args)]
@@ -44,6 +43,6 @@ impl Globals {
     }
 
     pub(crate) fn places(&self) -> Result<Places, Error> {
-        Places::resolve(self.home()?.as_deref(), geteuid().as_raw(), |name| std::env::var_os(name).map(PathBuf::from))
+        Places::here(self.home()?.as_deref())
     }
 }

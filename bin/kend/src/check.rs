@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
+use ken_text::nearest;
 use ken_types::config::{Config, Part, Socket, is_origin};
 use ken_types::places::{MAX_SOCKET_PATH, Places};
 use ken_types::providers;
@@ -14,7 +15,7 @@ use ken_types::{Engine, Error, Rate, VectorModel, uri};
 use crate::config::Loaded;
 use crate::launch::{CONFIG_FOLDER, OWN_FOLDER, SECTIONS, SHARED_FOLDER, program};
 use crate::order;
-use crate::problem::{Problem, nearest};
+use crate::problem::Problem;
 
 const MAX_WAIT_MS: u32 = 600_000;
 /// A log that is smaller, or has more files, would mostly be renamed.
@@ -195,7 +196,7 @@ fn check_reference(config: &Config, part: &Part, key: &str, other: &str) -> Opti
 
 /// Returns the end of an error message about an unknown name: a suggestion, if a known name is similar.
 fn guess(name: &str, known: &[&str]) -> Option<String> {
-    nearest(name, known).map(|name| format!("; did you mean `{name}`?"))
+    nearest(name, known.iter().copied()).map(|name| format!("; did you mean `{name}`?"))
 }
 
 fn is_part_name(name: &str) -> bool {

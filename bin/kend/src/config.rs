@@ -4,6 +4,7 @@
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
+use ken_text::nearest;
 use ken_trusted::Others;
 use ken_types::config::{BUILTIN, Config};
 use ken_types::places::CLIENT_SECRET;
@@ -12,7 +13,7 @@ use toml::de::{DeTable, DeValue};
 use toml::{Spanned, Table, Value};
 
 use crate::files;
-use crate::problem::{Problem, nearest};
+use crate::problem::Problem;
 use crate::secrets::{self, Secrets};
 
 /// The maximum number of reported type errors.
@@ -156,7 +157,7 @@ impl Source {
         let names: Vec<&str> = error.message().split('`').skip(1).step_by(2).collect();
         match names.split_first() {
             Some((unknown, known)) if error.message().starts_with("unknown field") => Problem {
-                hint: nearest(unknown, known).map(|name| format!("did you mean `{name}`?")),
+                hint: nearest(unknown, known.iter().copied()).map(|name| format!("did you mean `{name}`?")),
                 message: String::from("unknown key"),
                 ..problem
             },

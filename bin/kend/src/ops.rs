@@ -2,6 +2,7 @@
 
 use std::time::Instant;
 
+use ken_text::nearest;
 use ken_types::ops::kend::{
     ChangeArgs, Changed, KillArgs, Killed, LogLine, LogsArgs, StatusArgs, StopArgs, Stopped, WaitFor, WaitReadyArgs,
     unknown_part,
@@ -17,7 +18,6 @@ use crate::connection::Connection;
 use crate::cursor::{Cursor, Next};
 use crate::part::{Part, State, describe};
 use crate::pending::Pending;
-use crate::problem::nearest;
 use crate::reports;
 use crate::rotating::LogFiles;
 use crate::status::measure;
@@ -160,9 +160,8 @@ fn find<'a>(system: &'a System, name: &str) -> Result<&'a Part, Error> {
 }
 
 fn unknown(system: &System, name: &str) -> Error {
-    let known: Vec<&str> = system.parts.keys().map(String::as_str).collect();
     let error = unknown_part(name).at("/args/name");
-    match nearest(name, &known) {
+    match nearest(name, system.parts.keys().map(String::as_str)) {
         Some(near) => error.hint(format!("did you mean `{near}`? `ken status` lists the parts")),
         None => error,
     }

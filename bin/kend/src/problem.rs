@@ -36,22 +36,3 @@ impl fmt::Display for Problem {
         }
     }
 }
-
-/// Returns the known name that is most similar to a mistyped one, if it is similar enough.
-pub(crate) fn nearest<'a>(name: &str, known: &[&'a str]) -> Option<&'a str> {
-    let distance = |other: &str| strsim::damerau_levenshtein(name, other);
-    let best = known.iter().min_by_key(|other| distance(other))?;
-    (distance(best) <= 2.max(name.len() / 3)).then_some(best)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_a_close_name_is_near() {
-        assert_eq!(nearest("comand", &["command", "after"]), Some("command"));
-        assert_eq!(nearest("zzzzzz", &["command", "after"]), None);
-        assert_eq!(nearest("x", &[]), None);
-    }
-}

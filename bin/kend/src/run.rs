@@ -192,8 +192,7 @@ fn finish(
 }
 
 fn places(cli: &Cli) -> Result<Places, Failure> {
-    let variable = |name: &str| std::env::var_os(name).map(PathBuf::from);
-    let mut places = Places::resolve(cli.home.as_deref(), geteuid().as_raw(), variable)?;
+    let mut places = Places::here(cli.home.as_deref())?;
     if let Some(config) = &cli.config {
         let wrong = |error| Failure::new(Code::Invalid, format!("{}: {error}", config.display()));
         places.config = std::path::absolute(config).map_err(wrong)?;

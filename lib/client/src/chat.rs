@@ -4,6 +4,7 @@ use std::path::Path;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use ken_text::nearest;
 use ken_types::id::Mint;
 use ken_types::ops::store::Scope;
 use ken_types::uri::{encode_query, encode_segment};
@@ -12,7 +13,6 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::gateway::Gateway;
-use crate::nearest::nearest;
 
 /// The person at this machine's terminal, whose sessions all terminal programs share.
 pub fn local() -> Scope {

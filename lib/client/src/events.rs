@@ -3,6 +3,7 @@
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::time::Duration;
 
+use ken_types::sse::{Event, Parser};
 use ken_types::{Code, Error, json};
 use serde_json::Value;
 
@@ -109,13 +110,13 @@ impl Subscription {
     fn read(&mut self, attempts: &mut Attempts) -> Result<End, Error> {
         let target = format!("{}?offset={}&live=sse", self.target, self.offset);
         let lines = self.gateway.lines(&target)?;
-        let mut frame = Frame::default();
+        let mut parser = Parser::default();
         // Events whose offset is not known yet. If the connection is lost now, the gateway sends them again.
         let mut held = Vec::new();
         for line in lines {
             let Ok(line) = line else { return Ok(End::Broken) };
-            let batch = match frame.push(&line) {
-                Some(finished) => read_frame(&finished, &mut held)?,
+            let batch = match parser.push(format!("{line}\n").as_bytes())?.pop() {
+                Some(event) => read_event(event, &mut held)?,
                 None if line.starts_with(':') => Some(Batch::default()),
                 None => None,
             };
@@ -133,16 +134,16 @@ impl Subscription {
     }
 }
 
-/// Returns a batch as soon as the offset after its events is known. The offset is the id of the frame, or is in the
-/// control frame after it.
-fn read_frame(frame: &Frame, held: &mut Vec<Value>) -> Result<Option<Batch>, Error> {
-    let data = json::parse_own(frame.data.as_bytes())?;
-    if frame.event != "control" {
+/// Returns a batch as soon as the offset after its events is known. The offset is its id, or is in the
+/// control event after it.
+fn read_event(event: Event, held: &mut Vec<Value>) -> Result<Option<Batch>, Error> {
+    let data = json::parse_own(event.data.as_bytes())?;
+    if event.name != "control" {
         let Value::Array(events) = data else {
             return Err(Error::new(Code::Internal, "a data frame of the stream is not an array"));
         };
         held.extend(events);
-        return Ok(frame.id.clone().map(|id| Batch { events: std::mem::take(held), next: Some(id), closed: false }));
+        return Ok(event.id.map(|id| Batch { events: std::mem::take(held), next: Some(id), closed: false }));
     }
     let next = data.get("streamNextOffset").and_then(Value::as_str);
     Ok(Some(Batch {
@@ -152,51 +153,15 @@ fn read_frame(frame: &Frame, held: &mut Vec<Value>) -> Result<Option<Batch>, Err
     }))
 }
 
-/// One frame of server-sent events (HTML Living Standard, 9.2.6). `ken_types::sse` ignores ids, which are needed here.
-#[derive(Debug, Default, Clone, PartialEq, Eq)]
-struct Frame {
-    event: String,
-    data: String,
-    id: Option<String>,
-}
-
-impl Frame {
-    /// Adds a line. Returns the frame if the line ends it.
-    fn push(&mut self, line: &str) -> Option<Frame> {
-        let (name, value) = line.split_once(':').unwrap_or((line, ""));
-        let value = value.strip_prefix(' ').unwrap_or(value);
-        match name {
-            "event" => value.clone_into(&mut self.event),
-            "id" => self.id = Some(value.to_owned()),
-            "data" => {
-                if !self.data.is_empty() {
-                    self.data.push('\n');
-                }
-                self.data += value;
-            }
-            "" if line.is_empty() => {
-                let finished = std::mem::take(self);
-                return (!finished.data.is_empty()).then_some(finished);
-            }
-            _ => {}
-        }
-        None
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn batches(text: &str) -> Vec<(Vec<Value>, Option<String>, bool)> {
-        let (mut frame, mut held) = (Frame::default(), Vec::new());
-        let mut found = Vec::new();
-        for line in text.lines() {
-            let finished = frame.push(line);
-            let batch = finished.and_then(|finished| read_frame(&finished, &mut held).unwrap());
-            found.extend(batch.map(|batch| (batch.events, batch.next, batch.closed)));
-        }
-        found
+        let mut held = Vec::new();
+        let events = Parser::default().push(text.as_bytes()).unwrap().into_iter();
+        let batches = events.filter_map(|event| read_event(event, &mut held).unwrap());
+        batches.map(|batch| (batch.events, batch.next, batch.closed)).collect()
     }
 
     #[test]

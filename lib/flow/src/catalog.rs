@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use ken_text::nearest;
 use ken_tool::unreadable;
 use ken_types::{Error, share};
 use parking_lot::Mutex;
@@ -71,11 +72,10 @@ impl Catalog {
 
     /// A hint that names the workflow with a similar name, if there is one.
     fn suggestion(&self, name: &str) -> String {
-        let edits = |known: &str| strsim::damerau_levenshtein(&known.to_lowercase(), &name.to_lowercase());
-        let scored = self.files().into_iter().map(|(known, _)| (edits(&known), known));
-        match scored.min() {
-            Some((edits, known)) if edits <= name.len() / 3 => format!("did you mean `{known}`?"),
-            _ => "`ken-workflow list` shows the workflows".to_owned(),
+        let files = self.files();
+        match nearest(name, files.iter().map(|(known, _)| known.as_str())) {
+            Some(known) => format!("did you mean `{known}`?"),
+            None => "`ken-workflow list` shows the workflows".to_owned(),
         }
     }
 

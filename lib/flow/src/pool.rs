@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use ken_tool::find_program;
 use ken_types::Error;
+use ken_types::error::reported;
 use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 
@@ -213,11 +214,7 @@ impl Drop for CountGuard<'_> {
 
 /// The message of an error line that the tool wrote; any other line is returned unchanged.
 fn message_of(line: &str) -> String {
-    #[derive(serde::Deserialize)]
-    struct Line {
-        error: Error,
-    }
-    serde_json::from_str::<Line>(line).map_or_else(|_| line.to_owned(), |line| line.error.message)
+    reported(line.as_bytes()).map_or_else(|| line.to_owned(), |error| error.message)
 }
 
 fn is_passed(name: &str, protocol: &Protocol) -> bool {

@@ -14,7 +14,6 @@ use ken_types::places::Places;
 use ken_types::{Code, Error};
 use ken_walls::part::CALLS_VARIABLE;
 use ken_wire::{Daemon, Server, Table, serve};
-use nix::unistd::geteuid;
 use sd_notify::NotifyState;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
@@ -246,7 +245,7 @@ fn places<A: Args>(options: &Options<A>) -> Result<Places, Error> {
         let value = std::env::var_os(name).filter(|value| !value.is_empty());
         value.map(PathBuf::from)
     };
-    let mut places = Places::resolve(options.home.as_deref(), geteuid().as_raw(), variable)?;
+    let mut places = Places::here(options.home.as_deref())?;
     // kend passes the exact paths, which can differ from those below KEN_HOME.
     for (place, name) in
         [(&mut places.state, "KEN_STATE_DIR"), (&mut places.run, "KEN_RUN_DIR"), (&mut places.config, "KEN_CONFIG")]

@@ -3,6 +3,7 @@
 
 mod contraction;
 mod front_matter;
+mod nearest;
 mod negation;
 mod normal;
 mod opposite;
@@ -14,6 +15,7 @@ mod word;
 
 pub use contraction::{Contraction, expand};
 pub use front_matter::{FrontMatter, front_matter};
+pub use nearest::nearest;
 pub use negation::{MAX_SCOPE, is_contrast, is_negator, negated};
 pub use normal::{fold, is_folded};
 pub use opposite::{Opposite, Opposition, all_opposites, opposites};

@@ -1,26 +1,47 @@
-//! The certificate authorities that HTTPS trusts.
+//! The certificate authorities that TLS trusts: those in the file that `SSL_CERT_FILE` names, or Mozilla's if the variable is unset
+//! or empty. The functions fail with `invalid` if the file is unreadable or contains no certificate.
 
-use std::sync::Arc;
+use std::fmt::Display;
 
 use ken_types::Error;
-use ureq::tls::{Certificate, PemItem, RootCerts, parse_pem};
+use rustls::RootCertStore;
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject;
+#[cfg(feature = "ureq")]
+use ureq::tls::{Certificate, RootCerts};
 
-/// Returns the certificates in the file that `SSL_CERT_FILE` names, or Mozilla's if the variable is unset or empty.
-/// Fails with `invalid` if the file is unreadable or contains no certificate.
+const VARIABLE: &str = "SSL_CERT_FILE";
+
+/// Returns the authorities for rustls.
+pub fn root_store() -> Result<RootCertStore, Error> {
+    let Some(certificates) = certificates()? else {
+        return Ok(RootCertStore { roots: webpki_roots::TLS_SERVER_ROOTS.to_vec() });
+    };
+    let mut roots = RootCertStore::empty();
+    certificates.into_iter().try_for_each(|certificate| roots.add(certificate)).map_err(wrong)?;
+    Ok(roots)
+}
+
+/// Returns the authorities for ureq.
+#[cfg(feature = "ureq")]
 pub fn roots() -> Result<RootCerts, Error> {
-    let Some(file) = std::env::var_os("SSL_CERT_FILE").filter(|file| !file.is_empty()) else {
+    let Some(certificates) = certificates()? else {
         return Ok(RootCerts::WebPki);
     };
-    let wrong = |why: String| Error::invalid("SSL_CERT_FILE", format!("{}: {why}", file.display()));
-    let pem = std::fs::read(&file).map_err(|error| wrong(error.to_string()))?;
-    let items = parse_pem(&pem).filter_map(|item| match item {
-        Ok(PemItem::Certificate(certificate)) => Some(certificate),
-        _ => None,
-    });
-    let certificates: Vec<Certificate<'static>> = items.collect();
-    if certificates.is_empty() {
-        Err(wrong("it holds no certificate".into()))
-    } else {
-        Ok(RootCerts::Specific(Arc::new(certificates)))
-    }
+    let certificates = certificates.iter().map(|certificate| Certificate::from_der(certificate).to_owned());
+    Ok(RootCerts::Specific(std::sync::Arc::new(certificates.collect())))
+}
+
+/// Reads the file, if one is named.
+fn certificates() -> Result<Option<Vec<CertificateDer<'static>>>, Error> {
+    let Some(file) = std::env::var_os(VARIABLE).filter(|file| !file.is_empty()) else {
+        return Ok(None);
+    };
+    let certificates = CertificateDer::pem_file_iter(file).and_then(Iterator::collect).map_err(wrong)?;
+    if Vec::is_empty(&certificates) { Err(wrong("it holds no certificate")) } else { Ok(Some(certificates)) }
+}
+
+fn wrong(why: impl Display) -> Error {
+    let file = std::env::var_os(VARIABLE).unwrap_or_default();
+    Error::invalid(VARIABLE, format!("{}: {why}", file.display()))
 }

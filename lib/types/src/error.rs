@@ -97,6 +97,16 @@ pub fn wants_json_errors() -> bool {
     std::env::var_os(JSON_ERRORS.0).is_some_and(|value| value == JSON_ERRORS.1)
 }
 
+/// Returns the error that a program of ken has written to standard error: its last line, if that is `{"error":{…}}`.
+pub fn reported(stderr: &[u8]) -> Option<Error> {
+    #[derive(Deserialize)]
+    struct Line {
+        error: Error,
+    }
+    let line = stderr.trim_ascii_end().rsplit(|byte| *byte == b'\n').next()?;
+    serde_json::from_slice(line).ok().map(|Line { error }| error)
+}
+
 /// An error as it is sent: `{"code","message","hint"?,"at"?,"retry_after_ms"?,"outcome"?}`.
 #[serde_with::skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

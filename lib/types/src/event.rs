@@ -590,6 +590,7 @@ fn plain_number<S: serde::Serializer>(amount: &f64, serializer: S) -> Result<S::
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct ModelName {
     pub provider: String,
     pub id: String,

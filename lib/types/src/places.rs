@@ -1,4 +1,4 @@
-//! The directories of a system. The caller passes the environment; this module reads no files.
+//! The directories of a system. This module reads no files.
 
 use std::path::{Path, PathBuf};
 
@@ -29,6 +29,11 @@ pub struct Places {
 }
 
 impl Places {
+    /// As [`Places::resolve`], with the effective user and the environment of this process.
+    pub fn here(home: Option<&Path>) -> Result<Places, Error> {
+        Places::resolve(home, nix::unistd::geteuid().as_raw(), |name| std::env::var_os(name).map(PathBuf::from))
+    }
+
     /// Uses `--home DIR`, else `KEN_HOME`, else one variable for each directory, else the defaults of the user or, for
     /// uid 0, of the system. A relative home is relative to the current directory. Fails if the path of a directory
     /// cannot be determined from these.

@@ -11,6 +11,7 @@ pub struct Event {
     /// The event's name. Empty if the stream gives none.
     pub name: String,
     pub data: String,
+    pub id: Option<String>,
 }
 
 /// Parses a stream chunk by chunk.
@@ -71,7 +72,8 @@ impl Parser {
                 self.has_data = true;
             }
             "event" => value.clone_into(&mut self.open.name),
-            _ => {} // comments, `id`, `retry`
+            "id" => self.open.id = Some(value.to_owned()),
+            _ => {} // comments, `retry`
         }
         None
     }
@@ -98,7 +100,7 @@ mod tests {
     }
 
     fn event(name: &str, data: &str) -> Event {
-        Event { name: name.into(), data: data.into() }
+        Event { name: name.into(), data: data.into(), id: None }
     }
 
     #[test]

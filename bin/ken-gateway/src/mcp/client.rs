@@ -4,15 +4,15 @@ use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use ken_http::Request;
 use ken_types::id::{RunId, SessionId, SubmissionId, random};
-use ken_types::ops::store::{Scope, WEB};
+use ken_types::ops::store::Scope;
 use ken_types::{Error, hex};
 use serde_json::{Value, json};
 
 use super::message::{Call, INVALID_REQUEST, RpcError};
 use super::version::client_name;
 use crate::app::Gateway;
-use crate::body::check_identity;
 use crate::idempotency::owner;
+use crate::identity::Identity;
 
 /// The maximum number of characters of a client's name that are kept.
 const NAME_CHARACTERS: usize = 64;
@@ -78,7 +78,7 @@ impl Work {
 impl Client {
     /// Reads who calls. `call` is absent where the request has no message.
     pub(super) fn of(request: &Request, call: Option<&Call>, modern: bool) -> Result<Client, Error> {
-        let scope = scope(request)?;
+        let scope = Identity::web_scope(&request.query()?)?;
         let conversation = (&scope.connector, &scope.actor_id, &scope.conversation_id, &scope.thread_id);
         let header = if modern { INSTANCE } else { SESSION };
         Ok(Client {
@@ -165,20 +165,3 @@ const SESSION_KIND: &str = "mcp session";
 const EVENT_KIND: &str = "mcp event";
 /// The length of the proof in the id of a result, 64 bits: models copy these ids, and each guess is a request.
 const RESULT_MARK: usize = 16;
-
-/// Reads the scope from the query, as in the body of a chat event: a caller that names nobody is anonymous, and has no memory
-/// beyond its sessions.
-fn scope(request: &Request) -> Result<Scope, Error> {
-    let query = request.query()?;
-    let one = |name: &str| -> Result<Option<String>, Error> {
-        let Some(value) = query.one(name)? else { return Ok(None) };
-        check_identity(&format!("?{name}"), value)?;
-        Ok(Some(value.to_owned()))
-    };
-    Ok(Scope {
-        connector: WEB.to_owned(),
-        actor_id: one("actorId")?.unwrap_or_else(|| WEB.to_owned()),
-        conversation_id: one("conversationId")?.unwrap_or_else(|| WEB.to_owned()),
-        thread_id: one("threadId")?,
-    })
-}

@@ -35,9 +35,9 @@ async fn pure(gateway: &Gateway) -> Result<Vec<Tool>, Error> {
 
 fn described(tool: &Tool) -> Value {
     json!({
-        "name": tool.spec.name,
-        "description": tool.spec.description,
-        "inputSchema": tool.spec.parameters.value(),
+        "name": tool.name,
+        "description": tool.description,
+        "inputSchema": tool.parameters.value(),
         "annotations": {"readOnlyHint": true, "idempotentHint": true, "openWorldHint": false},
     })
 }
@@ -115,7 +115,7 @@ pub(super) async fn call(gateway: &Gateway, client: &Client, call: &Call) -> Res
     }
     // Only the list says which tools are pure, so a call of any other one never reaches ken-tools.
     let known = pure(gateway).await?;
-    if !known.iter().any(|tool| tool.spec.name == name) {
+    if !known.iter().any(|tool| tool.name == name) {
         return Err(RpcError::new(INVALID_PARAMS, format!("there is no tool `{name}`; tools/list names them")));
     }
     let arguments = call.params.get("arguments").cloned().unwrap_or_default();

@@ -13,13 +13,13 @@ use super::accept::{Begun, SESSION, accept, delivered, noticed};
 use super::completions::{self, Head, KNOWN, frame, messages};
 use super::error;
 use super::input::Input;
-use super::params::{sort, text};
+use super::params::sort;
 use super::raw;
 use super::sending::{named_ignored, sent_whole};
 use super::tools::{Tools, call_id};
 use super::turn::Turn;
 use crate::app::Gateway;
-use crate::body;
+use crate::body::{self, text};
 use crate::idempotency::replayed;
 use crate::turn::check_model;
 

@@ -6,7 +6,8 @@ use ken_types::{Error, Timestamp};
 use serde_json::{Map, Value, json};
 
 use super::input::{Said, message};
-use super::params::{Known, Refused, is_empty, is_off, is_one, is_text, never, switch};
+use super::params::{Known, Refused, is_empty, is_off, is_one, is_text, never};
+use crate::body::switch;
 
 pub(super) const KNOWN: Known = Known {
     used: "model messages stream stream_options user response_format tools tool_choice",

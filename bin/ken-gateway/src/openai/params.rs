@@ -1,10 +1,11 @@
 //! The parameters of a request: which ones are used, ignored, refused, or unknown.
 
 use ken_http::Failure;
-use ken_types::{Error, json};
+use ken_types::Error;
 use serde_json::{Map, Value};
 
 use super::error::unsupported;
+use crate::body::pointer;
 
 /// The names of the parameters of one kind of request, separated by single spaces.
 pub(super) struct Known {
@@ -49,30 +50,14 @@ pub(super) fn sort(fields: &mut Map<String, Value>, known: &Known) -> Result<Vec
         let is_in = |names: &str| names.split(' ').any(|known| known == name);
         if let Some((_, is_nothing, why)) = known.refused.iter().find(|(refused, ..)| refused == name) {
             if !is_nothing(value) {
-                return Err(unsupported(at(name), format!("{name}: {why}")));
+                return Err(unsupported(pointer(name), format!("{name}: {why}")));
             }
         } else if is_in(known.ignored) {
             ignored.push(name.clone());
         } else if !is_in(known.used) {
             let message = format!("Unrecognized request argument supplied: {name}");
-            return Err(Failure::from(Error::invalid(at(name), message)).code("unknown_parameter"));
+            return Err(Failure::from(Error::invalid(pointer(name), message)).code("unknown_parameter"));
         }
     }
     Ok(ignored)
-}
-
-fn at(name: &str) -> String {
-    format!("/{}", json::escape_pointer(name))
-}
-
-/// Returns a parameter of a type; `None` if it is absent.
-pub(super) fn text<'a>(fields: &'a Map<String, Value>, name: &str) -> Result<Option<&'a str>, Error> {
-    let wrong = || Error::invalid(at(name), format!("{name} is not a string"));
-    fields.get(name).map(|value| value.as_str().ok_or_else(wrong)).transpose()
-}
-
-/// Returns a switch, which is off if it is absent.
-pub(super) fn switch(fields: &Map<String, Value>, name: &str) -> Result<bool, Error> {
-    let wrong = || Error::invalid(at(name), format!("{name} is neither true nor false"));
-    Ok(fields.get(name).map(|value| value.as_bool().ok_or_else(wrong)).transpose()?.unwrap_or(false))
 }

@@ -17,11 +17,11 @@ use serde_json::{Map, Value, json};
 use super::completions::{self, Head, KNOWN, frame, messages};
 use super::error::{self, unknown_model, unsupported};
 use super::input::{Role, Said, agent, form};
-use super::params::{sort, text};
+use super::params::sort;
 use super::sending::named_ignored;
 use super::tools::Tools;
 use crate::app::Gateway;
-use crate::body;
+use crate::body::{self, text};
 
 /// How long a model may take for an answer.
 const TIMEOUT: Duration = Duration::from_secs(600);

@@ -13,12 +13,12 @@ use super::accept::{Begun, SESSION, accept, delivered};
 use super::answer::{Answer, submission_of};
 use super::error;
 use super::input::{Input, MODEL, Role, Said, content_text, message};
-use super::params::{Known, Refused, never, sort, switch, text};
+use super::params::{Known, Refused, never, sort};
 use super::sending::{named_ignored, sent_whole};
 use super::tools::Tools;
 use super::turn::Turn;
 use crate::app::Gateway;
-use crate::body;
+use crate::body::{self, switch, text};
 use crate::idempotency::replayed;
 use crate::turn::check_model;
 

@@ -101,7 +101,7 @@ impl Stream {
             }
             Body::Whole(whole) => {
                 let data = String::from_utf8_lossy(&whole).into_owned();
-                deltas.extend(self.format.take(&Event { name: String::new(), data })?);
+                deltas.extend(self.format.take(&Event { data, ..Event::default() })?);
                 let is_answer = match &mut self.format {
                     Format::OpenAi(chunks) => chunks.end_document(),
                     Format::Anthropic(events) => events.is_done(),

@@ -2,7 +2,7 @@
 //! fields of [`EventSummary`], and only if they have the form of a name, a number or an id.
 
 use ken_types::Timestamp;
-use ken_types::event::{Block, Failure, Judgement, ToolResult};
+use ken_types::event::{Block, Cost, Failure, Judgement, ModelName, ToolResult, Usage};
 use ken_types::ops::telemetry::{Counts, EventSummary, FailedCall, FailedTool, Tokens};
 use serde::{Deserialize, Serialize};
 
@@ -63,19 +63,7 @@ pub(crate) struct Fold {
 struct TurnFields {
     model: String,
     provider: String,
-    usage: Priced,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct Priced {
-    cost: Total,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct Total {
-    total: f64,
+    usage: Usage,
 }
 
 /// What the result of a run can contain about its model.
@@ -88,15 +76,8 @@ struct RunEnd {
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct RunResult {
-    model: Option<Named>,
+    model: Option<ModelName>,
     usage: Option<Used>,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct Named {
-    provider: String,
-    id: String,
 }
 
 #[derive(Default, Deserialize)]
@@ -104,7 +85,7 @@ struct Named {
 struct Used {
     #[serde(flatten)]
     tokens: Tokens,
-    cost: Total,
+    cost: Cost,
 }
 
 /// What a `validation` event says about the model that judged the answer.

@@ -246,6 +246,15 @@ mod x86 {
         pub(crate) const WIDE: usize = 3;
     }
 
+    macro_rules! binary {
+        ($($name:ident $instruction:ident;)*) => {
+            $(#[inline(always)]
+            fn $name(self, other: Self) -> Self {
+                Avx512(unsafe { $instruction(self.0, other.0) })
+            })*
+        };
+    }
+
     impl Lanes for Avx512 {
         #[inline(always)]
         fn splat(value: f32) -> Self {
@@ -272,33 +281,17 @@ mod x86 {
         fn prefetch_far(place: *const u8) {
             unsafe { _mm_prefetch::<_MM_HINT_T1>(place.cast()) }
         }
-        #[inline(always)]
-        fn add(self, other: Self) -> Self {
-            Avx512(unsafe { _mm512_add_ps(self.0, other.0) })
-        }
-        #[inline(always)]
-        fn sub(self, other: Self) -> Self {
-            Avx512(unsafe { _mm512_sub_ps(self.0, other.0) })
-        }
-        #[inline(always)]
-        fn mul(self, other: Self) -> Self {
-            Avx512(unsafe { _mm512_mul_ps(self.0, other.0) })
-        }
-        #[inline(always)]
-        fn div(self, other: Self) -> Self {
-            Avx512(unsafe { _mm512_div_ps(self.0, other.0) })
+        binary! {
+            add _mm512_add_ps;
+            sub _mm512_sub_ps;
+            mul _mm512_mul_ps;
+            div _mm512_div_ps;
+            min _mm512_min_ps;
+            max _mm512_max_ps;
         }
         #[inline(always)]
         fn fma(self, factor: Self, term: Self) -> Self {
             Avx512(unsafe { _mm512_fmadd_ps(self.0, factor.0, term.0) })
-        }
-        #[inline(always)]
-        fn min(self, other: Self) -> Self {
-            Avx512(unsafe { _mm512_min_ps(self.0, other.0) })
-        }
-        #[inline(always)]
-        fn max(self, other: Self) -> Self {
-            Avx512(unsafe { _mm512_max_ps(self.0, other.0) })
         }
         #[inline(always)]
         fn scale_by_power(self, shifted: Self) -> Self {
@@ -354,6 +347,15 @@ mod x86 {
         pub(crate) const WIDE: usize = 1;
     }
 
+    macro_rules! binary {
+        ($($name:ident $instruction:ident;)*) => {
+            $(#[inline(always)]
+            fn $name(self, other: Self) -> Self {
+                unsafe { Avx2($instruction(self.0, other.0), $instruction(self.1, other.1)) }
+            })*
+        };
+    }
+
     impl Lanes for Avx2 {
         #[inline(always)]
         fn splat(value: f32) -> Self {
@@ -384,33 +386,17 @@ mod x86 {
         fn prefetch_far(place: *const u8) {
             unsafe { _mm_prefetch::<_MM_HINT_T1>(place.cast()) }
         }
-        #[inline(always)]
-        fn add(self, other: Self) -> Self {
-            unsafe { Avx2(_mm256_add_ps(self.0, other.0), _mm256_add_ps(self.1, other.1)) }
-        }
-        #[inline(always)]
-        fn sub(self, other: Self) -> Self {
-            unsafe { Avx2(_mm256_sub_ps(self.0, other.0), _mm256_sub_ps(self.1, other.1)) }
-        }
-        #[inline(always)]
-        fn mul(self, other: Self) -> Self {
-            unsafe { Avx2(_mm256_mul_ps(self.0, other.0), _mm256_mul_ps(self.1, other.1)) }
-        }
-        #[inline(always)]
-        fn div(self, other: Self) -> Self {
-            unsafe { Avx2(_mm256_div_ps(self.0, other.0), _mm256_div_ps(self.1, other.1)) }
+        binary! {
+            add _mm256_add_ps;
+            sub _mm256_sub_ps;
+            mul _mm256_mul_ps;
+            div _mm256_div_ps;
+            min _mm256_min_ps;
+            max _mm256_max_ps;
         }
         #[inline(always)]
         fn fma(self, factor: Self, term: Self) -> Self {
             unsafe { Avx2(_mm256_fmadd_ps(self.0, factor.0, term.0), _mm256_fmadd_ps(self.1, factor.1, term.1)) }
-        }
-        #[inline(always)]
-        fn min(self, other: Self) -> Self {
-            unsafe { Avx2(_mm256_min_ps(self.0, other.0), _mm256_min_ps(self.1, other.1)) }
-        }
-        #[inline(always)]
-        fn max(self, other: Self) -> Self {
-            unsafe { Avx2(_mm256_max_ps(self.0, other.0), _mm256_max_ps(self.1, other.1)) }
         }
         #[inline(always)]
         fn scale_by_power(self, shifted: Self) -> Self {

@@ -152,7 +152,7 @@ const MAX_STATUS_BYTES: usize = 256;
 fn add(entries: &mut BTreeMap<String, Entry>, max: usize, server: &str, offer: Offer) -> Vec<Error> {
     let (mut taken, mut beyond) = (Vec::new(), Vec::new());
     for entry in offer.entries {
-        let name = entry.tool.spec.name.clone();
+        let name = entry.tool.name.clone();
         let own_name = entry.server.as_ref().map_or(&name, |(_, tool)| tool);
         if entries.contains_key(&name) {
             taken.push(format!("{own_name} ({name})"));

@@ -145,9 +145,7 @@ impl Package {
         let beside = program.with_file_name(launcher.installer);
         let installer = Some(beside).filter(|file| file.is_file()).or_else(|| find_program(launcher.installer));
         let installer = installer.ok_or_else(|| format!("{} is not installed", launcher.installer))?;
-        let uid = nix::unistd::geteuid().as_raw();
-        let places = Places::resolve(None, uid, |name| std::env::var_os(name).map(PathBuf::from));
-        let places = places.map_err(|error| error.to_string())?;
+        let places = Places::here(None).map_err(|error| error.to_string())?;
         let folder = places.state.join("mcp").join(&server.name);
         Ok(Some(Package { launcher, installer, words, runs_scripts: server.ken.install_scripts, folder }))
     }

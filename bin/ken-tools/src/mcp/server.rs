@@ -7,7 +7,7 @@ use ken_text::head;
 use ken_types::Error;
 use ken_types::event::ToolResult;
 use ken_types::limits::PROMPT_BYTES;
-use ken_types::ops::model::{SchemaText, ToolSpec};
+use ken_types::ops::model::SchemaText;
 use ken_types::ops::tools::{Approval, Tool};
 use parking_lot::Mutex;
 use rmcp::model::Prompt;
@@ -218,11 +218,9 @@ impl Server {
             shows: None,
             ok_status: vec![0],
             tool: Tool {
-                spec: ToolSpec {
-                    name,
-                    description: tool.description.clone(),
-                    parameters: SchemaText::from(&tool.input_schema),
-                },
+                name,
+                description: tool.description.clone(),
+                parameters: SchemaText::from(&tool.input_schema),
                 idempotent: own.idempotent.contains(&tool.name)
                     || hints.is_some_and(|tool| tool.idempotent || tool.read_only),
                 approval: match hints {

@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
-use ken_client::nearest;
+use ken_text::nearest;
 use ken_types::Error;
 use ken_types::limits::PROMPT_BYTES;
 use ken_types::places::Places;

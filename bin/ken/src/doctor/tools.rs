@@ -27,7 +27,7 @@ pub(super) fn check(places: &Places, is_up: bool, findings: &mut Findings) {
     }
     // Only the part has the settings of the part.
     for tool in listed.tools.into_iter().filter(|tool| is_up && !tool.missing.is_empty()) {
-        let why = format!("the tool {} cannot be used: none of {} is set", tool.spec.name, tool.missing.join(", "));
+        let why = format!("the tool {} cannot be used: none of {} is set", tool.name, tool.missing.join(", "));
         let fix = "to use it, set one of them in the environment of `ken up` or in secrets.env";
         findings.note("tool-not-set-up", tool.file, why, fix);
     }

@@ -169,7 +169,7 @@ fn check(args: &Add, is_known: bool) -> Result<(), Error> {
         let names = KNOWN_PROVIDERS.map(|known| known.name);
         let error =
             Error::invalid("--base-url", format!("ken does not know where `{name}` is, so its address is needed"));
-        return Err(match ken_client::nearest(name, names) {
+        return Err(match ken_text::nearest(name, names) {
             Some(near) if near != name => error.hint(format!("did you mean `{near}`? Otherwise give --base-url")),
             _ => error.hint(format!("known without an address: {}", names.join(", "))),
         });

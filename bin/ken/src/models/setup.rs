@@ -187,7 +187,7 @@ fn ask_provider(secrets: &SecretFile) -> Result<String, Error> {
 
 fn unknown(name: &str) -> Error {
     let error = Error::invalid("--provider", format!("ken does not know where a provider `{name}` is"));
-    match ken_client::nearest(name, KNOWN_PROVIDERS.map(|known| known.name)) {
+    match ken_text::nearest(name, KNOWN_PROVIDERS.map(|known| known.name)) {
         Some(near) if near != name => error.hint(format!("did you mean `{near}`? Any other needs --address")),
         _ => error.hint("give its address: ken setup --provider NAME --address URL"),
     }

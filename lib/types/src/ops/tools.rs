@@ -55,10 +55,11 @@ pub struct Tools {
 
 /// The description of a tool for an agent.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(from = "FlatTool")]
 pub struct Tool {
-    #[serde(flatten)]
-    pub spec: ToolSpec,
+    pub name: String,
+    pub description: String,
+    /// The JSON Schema of the arguments.
+    pub parameters: SchemaText,
     /// Whether a call may be repeated if its outcome is unknown.
     pub idempotent: bool,
     pub approval: Approval,
@@ -80,39 +81,10 @@ pub struct Tool {
     pub pure: bool,
 }
 
-/// A flat form of [`Tool`], used to parse it. serde cannot keep a part of the input as text below a flattened field.
-#[derive(Deserialize)]
-struct FlatTool {
-    name: String,
-    description: String,
-    parameters: SchemaText,
-    idempotent: bool,
-    approval: Approval,
-    agents: Vec<String>,
-    file: String,
-    #[serde(default)]
-    outside: Option<String>,
-    #[serde(default)]
-    missing: Vec<String>,
-    #[serde(default)]
-    reports_progress: bool,
-    #[serde(default)]
-    pure: bool,
-}
-
-impl From<FlatTool> for Tool {
-    fn from(read: FlatTool) -> Tool {
-        Tool {
-            spec: ToolSpec { name: read.name, description: read.description, parameters: read.parameters },
-            idempotent: read.idempotent,
-            approval: read.approval,
-            agents: read.agents,
-            file: read.file,
-            outside: read.outside,
-            missing: read.missing,
-            reports_progress: read.reports_progress,
-            pure: read.pure,
-        }
+impl Tool {
+    /// Returns what a model is told of the tool.
+    pub fn spec(&self) -> ToolSpec {
+        ToolSpec { name: self.name.clone(), description: self.description.clone(), parameters: self.parameters.clone() }
     }
 }
 

@@ -1,10 +1,9 @@
-//! Measures the model and its rules on comments that the model has not seen, and compares them with two
+//! Measures ken-esl on comments that the model has not seen, and compares them with two
 //! simple baselines.
 
 use std::collections::HashMap;
 use std::fmt;
 
-use clap::ValueEnum;
 use ken_tool::{Answer, Error};
 use serde::Serialize;
 
@@ -14,7 +13,6 @@ use super::rank::{self, Judged, families_f1, labels_f1, rounded};
 use ken_esl::emotion::{EMOTIONS, LABELS, NEUTRAL, Valence};
 use ken_esl::lexicon::Class;
 use ken_esl::reading::Reading;
-use ken_esl::rule::{Rule, Rules};
 use ken_esl::scope::{Note, annotate, normalize_stretched};
 use ken_esl::table::{SCORES, THRESHOLDS, Table};
 use ken_esl::token::{Token, Tokens};
@@ -35,10 +33,7 @@ pub(crate) struct Figures {
 pub(crate) struct CrossValidation {
     folds: usize,
     texts: usize,
-    with_rules: Figures,
-    without_rules: Figures,
-    /// The figures without each one of the rules.
-    without: Vec<(String, Figures)>,
+    ken_esl: Figures,
     /// Baseline: a naive Bayes classifier over words.
     naive_bayes: Figures,
     /// Baseline: the emotions whose words occur in the text.
@@ -63,12 +58,10 @@ pub(crate) fn cross_validate(corpus: &Corpus, folds: usize) -> Result<CrossValid
     Ok(report(folds, &found, &truth))
 }
 
-/// What each way to judge a text found: with all rules, with none, without each one of them, and the two baselines.
+/// What ken-esl and the two baselines found in each text.
 #[derive(Default)]
 struct AllFound {
-    with_rules: Vec<Found>,
-    without_rules: Vec<Found>,
-    without: HashMap<Rule, Vec<Found>>,
+    ken_esl: Vec<Found>,
     naive_bayes: Vec<Found>,
     word_list: Vec<Found>,
 }
@@ -76,25 +69,17 @@ struct AllFound {
 fn judge_fold(table: &Table, learnt: &Corpus, unseen: &[Labelled], found: &mut AllFound) {
     let (mut words, bayes) = (WordSums::default(), Bayes::learn(learnt));
     for (text, _) in unseen {
-        let mut read = |rules| Found::read(&Reading::of(&Table { rules, ..*table }, &mut words, text));
-        found.with_rules.push(read(Rules::ALL));
-        found.without_rules.push(read(Rules::NONE));
-        for rule in Rule::value_variants() {
-            found.without.entry(*rule).or_default().push(read(Rules::ALL.without(*rule)));
-        }
+        found.ken_esl.push(Found::read(&Reading::of(table, &mut words, text)));
         found.naive_bayes.push(Found::of_labels(bayes.labels(text)));
         found.word_list.push(Found::of_labels(named(table, text)));
     }
 }
 
 fn report(folds: usize, found: &AllFound, truth: &[u32]) -> CrossValidation {
-    let rules = Rule::value_variants().iter().filter_map(|rule| Some((rule, found.without.get(rule)?)));
     CrossValidation {
         folds,
         texts: truth.len(),
-        with_rules: figures(&found.with_rules, truth),
-        without_rules: figures(&found.without_rules, truth),
-        without: rules.map(|(rule, found)| (format!("{rule:?}"), figures(found, truth))).collect(),
+        ken_esl: figures(&found.ken_esl, truth),
         naive_bayes: figures(&found.naive_bayes, truth),
         word_list: figures(&found.word_list, truth),
     }
@@ -218,16 +203,9 @@ fn forms(text: &str) -> Vec<Vec<u8>> {
 impl Answer for CrossValidation {
     fn summary(&self, _verbose: bool, to: &mut dyn fmt::Write) -> fmt::Result {
         writeln!(to, "{} texts in {} folds; macro-F1 of 28 labels, 7 classes, polarity", self.texts, self.folds)?;
-        let baselines = [("naive Bayes", self.naive_bayes), ("word list", self.word_list)];
-        let all = [("with rules", self.with_rules), ("without rules", self.without_rules)];
-        for (name, figures) in all.into_iter().chain(baselines) {
-            row(to, name, figures)?;
-        }
-        self.without.iter().try_for_each(|(rule, figures)| row(to, &format!("without {rule}"), *figures))
+        let rows = [("ken-esl", self.ken_esl), ("naive Bayes", self.naive_bayes), ("word list", self.word_list)];
+        rows.into_iter().try_for_each(|(name, Figures { labels_f1, classes_f1, polarity_f1 })| {
+            writeln!(to, "  {name:<12} {labels_f1:.4} {classes_f1:.4} {polarity_f1:.4}")
+        })
     }
-}
-
-fn row(to: &mut dyn fmt::Write, name: &str, figures: Figures) -> fmt::Result {
-    let Figures { labels_f1, classes_f1, polarity_f1 } = figures;
-    writeln!(to, "  {name:<24} {labels_f1:.4} {classes_f1:.4} {polarity_f1:.4}")
 }

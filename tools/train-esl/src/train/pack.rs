@@ -2,7 +2,6 @@
 
 use super::network::Network;
 use ken_esl::lexicon::Slot;
-use ken_esl::rule::Rules;
 use ken_esl::table::{
     FILTER, HEAD_LIMIT, INPUTS, Parts, ROW_BYTES, ROWS, SCORES, THRESHOLDS, Table, WIDTH, file, filter_place,
 };
@@ -34,7 +33,7 @@ impl Draft {
     }
 
     pub(crate) fn table(&self) -> Table<'_> {
-        Table { parts: &self.parts, rows: &self.rows, rules: Rules::ALL }
+        Table { parts: &self.parts, rows: &self.rows }
     }
 
     pub(crate) fn file(&self) -> Vec<u8> {

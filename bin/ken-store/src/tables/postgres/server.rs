@@ -3,10 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use ken_tls::root_store;
 use ken_types::Error;
 use ken_types::config::{DATABASE_FORM, database_problem};
-use rustls::pki_types::CertificateDer;
-use rustls::pki_types::pem::PemObject;
 use rustls::{ClientConfig, RootCertStore};
 use tokio_postgres::Config;
 use tokio_postgres::config::{Host, SslMode};
@@ -108,25 +107,11 @@ fn tls(config: &Config) -> Result<MakeRustlsConnect, Error> {
     let is_tcp =
         config.get_hosts().iter().any(|host| matches!(host, Host::Tcp(_))) || !config.get_hostaddrs().is_empty();
     let is_encrypted = is_tcp && config.get_ssl_mode() != SslMode::Disable;
-    let roots = if is_encrypted { roots()? } else { RootCertStore::empty() };
+    let roots = if is_encrypted { root_store()? } else { RootCertStore::empty() };
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let versions = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
     let builder = versions.map_err(|error| Error::internal(format!("TLS cannot be set up: {error}")))?;
     Ok(MakeRustlsConnect::new(builder.with_root_certificates(roots).with_no_client_auth()))
-}
-
-/// Returns the certificates in the file that `SSL_CERT_FILE` names, or Mozilla's if the variable is unset or empty.
-fn roots() -> Result<RootCertStore, Error> {
-    let Some(file) = std::env::var_os("SSL_CERT_FILE").filter(|file| !file.is_empty()) else {
-        return Ok(RootCertStore { roots: webpki_roots::TLS_SERVER_ROOTS.to_vec() });
-    };
-    let wrong = |why: String| Error::invalid("SSL_CERT_FILE", format!("{}: {why}", file.display()));
-    let mut roots = RootCertStore::empty();
-    for certificate in CertificateDer::pem_file_iter(&file).map_err(|error| wrong(error.to_string()))? {
-        let certificate = certificate.map_err(|error| wrong(error.to_string()))?;
-        roots.add(certificate).map_err(|error| wrong(error.to_string()))?;
-    }
-    if roots.is_empty() { Err(wrong("it holds no certificate".to_owned())) } else { Ok(roots) }
 }
 
 #[cfg(test)]

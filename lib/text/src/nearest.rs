@@ -1,8 +1,9 @@
 //! Suggests a name for a misspelled one.
 
-/// Returns the most similar name, if one is similar enough to be what was meant.
+/// Returns the most similar name, ignoring case, if one is similar enough to be what was meant.
 pub fn nearest<'a>(word: &str, names: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
-    let distances = names.into_iter().map(|name| (strsim::osa_distance(word, name), name));
+    let word = word.to_lowercase();
+    let distances = names.into_iter().map(|name| (strsim::osa_distance(&word, &name.to_lowercase()), name));
     let (distance, name) = distances.min_by_key(|(distance, _)| *distance)?;
     (distance <= 1.max(word.chars().count() / 3)).then_some(name)
 }
