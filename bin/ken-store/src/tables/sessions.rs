@@ -168,6 +168,11 @@ impl dyn Tables + '_ {
         self.execute(sql, params![stream, now])
     }
 
+    /// Returns when any session was last used.
+    pub fn newest_use(&self) -> Result<Option<Timestamp>, Error> {
+        unique(self, "SELECT max(updated_at) FROM sessions", params![], |row| row.get(0))
+    }
+
     pub fn set_session_title(&self, stream: i64, title: &str) -> Result<(), Error> {
         let sql = "UPDATE sessions SET title = ?2 WHERE stream = ?1 AND title IS NULL";
         self.execute(sql, params![stream, title])
