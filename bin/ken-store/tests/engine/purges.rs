@@ -389,8 +389,11 @@ async fn work_that_fails_stops_no_other_and_is_reported() {
     assert_eq!(failing.split("; ").count(), 2, "{failing}");
     // It is tried again, and no longer reported when it succeeds.
     kit.set_retention(Retention::default()).await.unwrap();
-    kit.turn_clock(11 * 60_000).await;
-    settle(&kit).await;
+    // If the clock was set while a slice ran, the next one comes ten minutes later.
+    for _ in 0..2 {
+        kit.turn_clock(11 * 60_000).await;
+        settle(&kit).await;
+    }
     let failing = kit.stats()["background_failure"].as_str().unwrap().to_owned();
     assert!(failing.contains("indexes") && !failing.contains("retention"), "{failing}");
     kit.restart();
