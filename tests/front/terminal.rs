@@ -121,6 +121,35 @@ fn output_that_cannot_be_written_is_an_error() {
     }
 }
 
+/// A program in whose place `ken` was started has its output. Each program has its own status for one that is full; one that is closed,
+/// the program could not see.
+#[test]
+fn output_of_a_program_that_ken_becomes_is_checked_before() {
+    let system = Builder::default().start();
+    let database = system.home().join("state/store/ken.db");
+    let check: &[&str] = &["--check", database.to_str().unwrap()];
+    for (to, why) in [(">/dev/full", "No space left on device"), (">&-", "it is closed")] {
+        for (program, words, of_full) in [
+            ("ken", &["mcp", "list"][..], 2),
+            ("ken", &["schedule", "preview", "@daily"], 2),
+            ("ken", &["esl", "--text", "I see."], 2),
+            ("ken", &["tui", "--print", "hello"], 75),
+            ("ken-store", check, 75),
+        ] {
+            let mut shell = Command::new("sh");
+            shell.args(["-c", &format!("exec \"$0\" \"$@\" {to}")]).arg(binary(program));
+            shell.args(words).env("KEN_HOME", system.home());
+            let output = shell.output().unwrap();
+            let said = String::from_utf8(output.stderr).unwrap();
+            let wanted = if to == ">&-" { 75 } else { of_full };
+            assert_eq!(output.status.code(), Some(wanted), "{words:?} {to}: {said}");
+            assert!(said.contains(why), "{words:?} {to}: {said}");
+        }
+    }
+    let help = Command::new("sh").args(["-c", "exec \"$0\" help esl >&-"]).arg(binary("ken")).output().unwrap();
+    assert_eq!(help.status.code(), Some(75), "{help:?}");
+}
+
 #[test]
 fn no_control_character_that_a_tool_quotes_reaches_a_terminal() {
     let text = format!("I am so happy! {} It always works.", text_of(&controls()));

@@ -817,7 +817,7 @@ fn a_session_that_the_server_has_forgotten_is_begun_again_once() {
     until("it answers", || echo()["is_error"] == false);
     // A server that was restarted answers 400 to the session of its predecessor. The call is made once nevertheless.
     drop(server);
-    let (_server, _) = Http::start(&system, &port);
+    let (second, _) = Http::start(&system, &port);
     let before = calls(&system, "echo");
     let called = echo();
     assert_eq!(called["is_error"], false, "{called}");
@@ -836,6 +836,7 @@ fn a_session_that_the_server_has_forgotten_is_begun_again_once() {
         (json!({"code": -32_900}), said),
         (json!({"code": -32_900.0}), said),
         (json!({"code": -32_901}), said),
+        (json!({"code": -32_902}), said),
         (json!({"code": -32_900, "nested": true}), unknown),
     ] {
         let before = calls(&system, "refuse");
@@ -850,6 +851,12 @@ fn a_session_that_the_server_has_forgotten_is_begun_again_once() {
     std::fs::remove_file(scratch(&system).join("forget")).unwrap();
     until("it answers again", || echo()["is_error"] == false);
     assert_eq!(calls(&system, "initialize"), sessions + 2);
+    // That nobody listens any more is ken's own message, and not quoted as a text that others have written.
+    drop(second);
+    let down = echo();
+    let (said, why) =
+        (result_text(&down), "The call of the MCP server remote was not made: the server cannot be reached: ");
+    assert!(down["is_error"] == true && said.contains(why) && !said.contains("Between"), "{down}");
 }
 
 #[test]

@@ -15,7 +15,7 @@ use ken_types::{Offset, Timestamp};
 use tokio::time::{Instant, sleep, sleep_until};
 
 use crate::plan::Clock;
-use crate::record::{fire_of, record_without_slots};
+use crate::record::{fire_of, record_put_back, record_without_slots};
 use crate::scheduler::Scheduler;
 
 /// The pause after a failed call of the store.
@@ -81,14 +81,18 @@ async fn fire(scheduler: &Scheduler) {
     let mut upcoming = VecDeque::new();
     let mut fires = Vec::new();
     let mut due_until = None;
+    // What the clock has shown. While no scheduler ran, it may have been put back.
+    let mut shown = i64::MAX;
     loop {
         changes.mark_unchanged();
+        let now = scheduler.clock.now();
         let recorded: usize = fires.iter().map(|fire: &Fire| fire.slots.len()).sum();
         let advance = Advance {
-            now: scheduler.clock.now(),
+            now,
             fires: std::mem::take(&mut fires),
             timed_out: times.passed_ids(Instant::now()),
             due_until,
+            is_put_back: now < shown,
         };
         let advanced = match scheduler.change::<SchedulesAdvance>(&advance).await {
             Ok(advanced) => advanced,
@@ -98,11 +102,16 @@ async fn fire(scheduler: &Scheduler) {
                 continue;
             }
         };
+        shown = now;
         scheduler.fired.fetch_add(recorded as u64, Ordering::Relaxed);
         times.replace(&advanced.running);
         let clock = scheduler.clock();
         if due_until.take().is_some() {
             upcoming = advanced.due.into_iter().map(|due| UpcomingFire::new(due, clock)).collect();
+        }
+        fires.extend(advanced.ahead.iter().filter_map(|ahead| record_put_back(ahead, now)));
+        if !fires.is_empty() {
+            continue;
         }
         // The next time comes from the store after each call, because other schedulers and clients create and change
         // schedules too.

@@ -18,7 +18,7 @@ use crate::clock::WallClock;
 use crate::definition::{Definition, check_slug};
 use crate::plan::Clock;
 use crate::preview;
-use crate::record::fire_of;
+use crate::record::{fire_of, put_back};
 use crate::timing::Timing;
 
 const CALL_TIMEOUT: Duration = Duration::from_secs(10);
@@ -29,9 +29,6 @@ const CHANGE_TIMEOUT: Duration = Duration::from_secs(30);
 const MAX_ATTEMPTS: u32 = 20;
 /// The maximum time for which a caller can wait for the end of a run, in milliseconds.
 const MAX_WAIT_MS: u64 = 600_000;
-/// If the last recorded slot is further in the future than this, in milliseconds, the clock was wrong when it was
-/// recorded.
-const WRONG_CLOCK_MS: i64 = 24 * 3_600_000;
 
 /// The state of a running scheduler.
 pub(crate) struct Scheduler {
@@ -104,7 +101,7 @@ impl Scheduler {
             let id = old.as_ref().map_or(&args.id, |old| &old.schedule.id);
             let (timing, zone) = Timing::parse(id, &definition.settings, now)?;
             timing.check(now)?;
-            let mark = old.as_ref().map_or(now, |old| mark(old.progress.mark, now));
+            let mark = old.as_ref().map_or(now, |old| put_back(old.progress, old.last_slot, now).mark.max(now));
             let put = PutSchedule {
                 id: id.clone(),
                 slug: args.slug.clone(),
@@ -167,14 +164,15 @@ impl Scheduler {
         let now = self.clock.now();
         let when = |settings: &Settings| (settings.schedule.clone(), settings.timezone.clone());
         let is_retimed = when(&old.schedule.settings) != when(&new.settings);
-        let anchor = if is_retimed { now } else { old.progress.anchor };
+        let progress = put_back(old.progress, old.last_slot, now);
+        let anchor = if is_retimed { now } else { progress.anchor };
         let (timing, zone) = Timing::parse(&old.schedule.id, &new.settings, anchor)?;
         if is_retimed {
             timing.check(now)?;
         }
         // The slots of the time in which a schedule was paused are skipped, and so are those of an earlier timing.
         let passes = is_retimed || !old.schedule.enabled;
-        let mark = if passes { mark(old.progress.mark, now) } else { old.progress.mark };
+        let mark = if passes { progress.mark.max(now) } else { progress.mark };
         Ok(PutSchedule {
             id: old.schedule.id,
             slug: old.schedule.slug,
@@ -223,8 +221,13 @@ impl Scheduler {
             settings: state.schedule.settings.clone(),
             progress: state.progress,
         };
-        let advance =
-            Advance { now: clock.now, fires: vec![fire_of(&due, clock)?], timed_out: Vec::new(), due_until: None };
+        let advance = Advance {
+            now: clock.now,
+            fires: vec![fire_of(&due, clock)?],
+            timed_out: Vec::new(),
+            due_until: None,
+            is_put_back: false,
+        };
         self.change::<SchedulesAdvance>(&advance).await?;
         Ok(true)
     }
@@ -240,12 +243,6 @@ impl Scheduler {
         }
         Ok(run)
     }
-}
-
-/// Returns the time after which a changed schedule fires. It is not before the last recorded slot, unless that slot was
-/// recorded with a wrong clock.
-fn mark(mark: i64, now: i64) -> i64 {
-    if mark > now + WRONG_CLOCK_MS { now } else { mark.max(now) }
 }
 
 fn is_due(next: Option<NextSlot>, now: i64) -> bool {
@@ -265,21 +262,6 @@ mod tests {
         let next = |fire| Some(NextSlot { slot: 1, fire });
         for (next, is) in [(None, false), (next(10), true), (next(9), true), (next(11), false)] {
             assert_eq!(is_due(next, 10), is, "{next:?}");
-        }
-    }
-
-    /// A changed schedule fires nothing a second time, unless the clock was a day ahead when it fired.
-    #[test]
-    fn a_changed_schedule_goes_on_after_its_last_slot() {
-        let now = 1_000_000_000;
-        for (last, expected) in [
-            (now - 1, now),
-            (now, now),
-            (now + 1, now + 1),
-            (now + WRONG_CLOCK_MS, now + WRONG_CLOCK_MS),
-            (now + WRONG_CLOCK_MS + 1, now),
-        ] {
-            assert_eq!(mark(last, now), expected, "{}", last - now);
         }
     }
 }

@@ -32,14 +32,18 @@ pub(crate) struct Check {
 
 /// Prints what a command says, or on standard error what is wrong, in one line. Returns the exit status.
 pub(crate) fn print(done: Result<String, Error>) -> ExitCode {
-    match done {
-        Ok(said) => writeln!(std::io::stdout(), "{said}").map_or(ExitCode::FAILURE, |()| ExitCode::SUCCESS),
+    match done.and_then(|said| ken_tool::print(format!("{said}\n").as_bytes())) {
+        Ok(()) => ExitCode::SUCCESS,
         Err(error) => fail(&error),
     }
 }
 
 /// Says what is wrong in one line on standard error.
 pub(crate) fn fail(error: &Error) -> ExitCode {
+    // That the reader of the output has ended is no error, and has no message.
+    if error.message.is_empty() {
+        return ExitCode::SUCCESS;
+    }
     _ = writeln!(std::io::stderr(), "ken-store: {error}");
     ExitCode::from(error.code.exit_status())
 }

@@ -12,6 +12,7 @@ use ken_types::error::{JSON_ERRORS, reported};
 use ken_types::{Code, Error};
 
 use crate::globals::Globals;
+use crate::output::print_bytes;
 
 /// Replaces this process by the program of the command. `ken` is the command line of this program, as clap describes
 /// it.
@@ -29,8 +30,17 @@ pub(crate) fn become_program(globals: &Globals, command: &mut Command) -> Result
     if let Some(home) = globals.home()? {
         command.env("KEN_HOME", home);
     }
+    Err(exec(command))
+}
+
+/// Replaces this process by a program. Returns why that cannot be done. A standard output that was closed is /dev/null by now, and the
+/// program could not see it.
+pub(crate) fn exec(command: &mut Command) -> Error {
+    if let Err(closed) = print_bytes(b"") {
+        return closed;
+    }
     let error = command.exec();
-    Err(cannot_run(command, &error))
+    cannot_run(command, &error)
 }
 
 /// Returns the path of `ken-NAME`, beside `ken` or on PATH. A name with a slash is never a program, so that it cannot

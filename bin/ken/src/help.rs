@@ -1,14 +1,13 @@
 //! `ken help`: prints the options of a command of `ken`, or shows the manual page of a program.
 
 use std::ffi::OsString;
-use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 use clap::Args;
 use ken_types::Error;
 
-use crate::external::{cannot_run, program, unknown};
+use crate::external::{exec, program, unknown};
 use crate::output::print_line;
 
 #[derive(Debug, Args)]
@@ -27,12 +26,10 @@ pub(crate) fn run(help: &Help, mut ken: clap::Command) -> Result<(), Error> {
     let own = topic == "kend" || topic.starts_with("ken.");
     let page = if own { topic.clone() } else { format!("ken-{topic}") };
     if let Some(mut man) = manual(&page) {
-        let error = man.exec();
-        return Err(cannot_run(&man, &error));
+        return Err(exec(&mut man));
     }
-    let mut command = Command::new(program(&topic).ok_or_else(|| unknown(&topic, &ken))?);
-    let error = command.arg("--help").exec();
-    Err(cannot_run(&command, &error))
+    let program = program(&topic).ok_or_else(|| unknown(&topic, &ken))?;
+    Err(exec(Command::new(program).arg("--help")))
 }
 
 /// Returns the help text of `ken` or of one of its commands.

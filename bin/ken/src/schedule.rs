@@ -1,6 +1,5 @@
 //! `ken schedule`: manages prompts that run at set times. See ken-schedule(1).
 
-use std::os::unix::process::CommandExt;
 use std::process;
 
 use clap::{Args, Subcommand};
@@ -15,7 +14,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use crate::client::parse_reply;
-use crate::external::{cannot_run, installed, printed};
+use crate::external::{exec, installed, printed};
 use crate::gateway;
 use crate::globals::Globals;
 use crate::ids::SESSION;
@@ -472,8 +471,7 @@ fn print_runs(runs: &[ScheduleRun]) -> Result<(), Error> {
 fn preview(args: &Preview) -> Result<(), Error> {
     let format = if args.json { "compact" } else { "summary" };
     let mut command = previewing(format, args.number, &args.tz)?;
-    let error = command.arg("--").arg(&args.expression).exec();
-    Err(cannot_run(&command, &error))
+    Err(exec(command.arg("--").arg(&args.expression)))
 }
 
 /// Returns the command `ken-scheduler preview`. The caller appends the schedule.

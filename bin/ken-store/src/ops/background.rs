@@ -5,8 +5,8 @@ use ken_types::Error;
 
 use crate::engine::change::{Change, Left};
 use crate::ops::{
-    approvals, blobs, calls, indexes, keys, messenger, outbox, public, purges, reindex, retention, schedules, system,
-    telemetry,
+    approvals, blobs, calls, indexes, keys, messenger, outbox, public, purges, reindex, retention, schedules, sessions,
+    system, telemetry,
 };
 use crate::tables::Tables;
 
@@ -23,9 +23,10 @@ pub(crate) const DELETIONS: [Kind; 3] = [
 ];
 
 /// All other work.
-pub(crate) const OTHERS: [Kind; 14] = [
+pub(crate) const OTHERS: [Kind; 15] = [
     ("indexing", |tables, change| more(reindex::slice(tables, change))),
     ("merging the indexes", |tables, change| more(indexes::slice(tables, change))),
+    ("putting right when sessions were used", |tables, change| sessions::bring_back(tables, change.now)),
     ("removing idempotency keys", |tables, change| more(keys::prune(tables, change.now))),
     ("removing events of the system", |tables, change| more(system::prune(tables, change.now))),
     ("removing expired streams", |tables, change| more(public::sweep(tables, change))),

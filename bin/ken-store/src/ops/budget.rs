@@ -65,7 +65,7 @@ impl Write for BudgetReserve {
             None => Amount::default(),
         };
         if of_day == Amount::default() {
-            tables.prune_budgets(change.now.plus_millis(-RETENTION_MS))?;
+            tables.prune_budgets(change.now, RETENTION_MS)?;
         }
         let granted = match output(args, of_day, of_session) {
             Ok(granted) => granted,

@@ -1,19 +1,24 @@
 //! Deleting what is older than the configuration allows. Once a day, in slices, old sessions and runs of schedules are handed to the
 //! deletion for good.
 
-use ken_types::Error;
 use ken_types::config::Retention;
+use ken_types::{Error, Timestamp};
 
 use crate::engine::change::{Change, Left};
 use crate::ops::purges;
 use crate::rules::{record, stream_names};
 use crate::tables::{SessionKind, Tables};
 
-/// The names under which the settings and the time of the last round are stored.
+/// The names under which the settings and the progress are stored: the time up to which the last round has believed the clock, and what the
+/// clock has shown then. The latter is removed when the settings change.
 const SETTINGS: &str = "retention";
-const ROUND_AT: &str = "retention.at";
-/// The time between two rounds in milliseconds.
-const ROUND_MS: i64 = 24 * 3_600_000;
+const BELIEVED: &str = "retention.at";
+const ROUND_AT: &str = "retention.round";
+/// By how much a round goes on at most, and the time between two rounds unless there is something to catch up; in milliseconds.
+const STEP_MS: i64 = 24 * 3_600_000;
+/// The time between two rounds that catch up, in milliseconds: a little less than the interval at which background work is done in any case.
+/// While there is much to do, it is done far more often.
+const PAUSE_MS: i64 = 590_000;
 /// The maximum number of sessions of each kind, and of records of runs, that one slice takes.
 const SLICE: usize = 16;
 
@@ -27,17 +32,46 @@ pub(crate) fn set(tables: &dyn Tables, retention: Retention) -> Result<(), Error
     tables.remove_stored_value(ROUND_AT)
 }
 
+/// Returns the time by which the round that is due now goes; `None` if none is due. A clock that is wrong for a moment must not delete
+/// everything, and there is no other clock to compare it with. So a round goes on by a day at most, and what was missed is caught up in
+/// several.
+fn round(tables: &dyn Tables, now: Timestamp) -> Result<Option<Timestamp>, Error> {
+    let stored = |name| {
+        let value = tables.stored_value(name)?;
+        Ok::<_, Error>(value.and_then(|ms| ms.parse().ok()).map(Timestamp::from_millis))
+    };
+    let believed = match stored(BELIEVED)? {
+        Some(at) if at > now => {
+            // The clock was ahead. Without this, there would be no round until it gets there.
+            store(tables, BELIEVED, now)?;
+            now
+        }
+        Some(at) => at,
+        None => tables.newest_use()?.unwrap_or(now).min(now),
+    };
+    let until = believed.plus_millis(STEP_MS);
+    let is_due = match stored(ROUND_AT)? {
+        // Whether the clock was put forward or back meanwhile.
+        Some(last) => now >= until && (now.millis() - last.millis()).abs() >= PAUSE_MS,
+        None => true,
+    };
+    Ok(is_due.then_some(until.min(now)))
+}
+
+fn store(tables: &dyn Tables, name: &str, time: Timestamp) -> Result<(), Error> {
+    tables.set_stored_value(name, &time.millis().to_string())
+}
+
 /// Hands over some of what is too old. There is more if there was anything: the deletion for good, which stands before this, has to begin.
 pub(super) fn slice(tables: &dyn Tables, change: &mut Change) -> Result<Left, Error> {
     let Some(settings) = tables.stored_value(SETTINGS)? else {
         return Ok(Left::Nothing);
     };
-    let last = tables.stored_value(ROUND_AT)?.and_then(|at| at.parse().ok()).unwrap_or(i64::MIN);
-    if change.now.millis() < last.saturating_add(ROUND_MS) {
+    let Some(until) = round(tables, change.now)? else {
         return Ok(Left::Nothing);
-    }
+    };
     let retention: Retention = record::read(&settings)?;
-    let before = |days: Option<i64>| days.map(|ms| change.now.plus_millis(-ms));
+    let before = |days: Option<i64>| days.map(|ms| until.plus_millis(-ms));
     let (sessions, runs) = (before(retention.sessions.millis()), before(retention.schedule_runs.millis()));
     let mut has_begun = false;
     for (kind, before) in [(SessionKind::Talk, sessions), (SessionKind::Run, runs)] {
@@ -55,6 +89,7 @@ pub(super) fn slice(tables: &dyn Tables, change: &mut Change) -> Result<Left, Er
     if has_begun {
         return Ok(Left::More);
     }
-    tables.set_stored_value(ROUND_AT, &change.now.millis().to_string())?;
+    store(tables, BELIEVED, until)?;
+    store(tables, ROUND_AT, change.now)?;
     Ok(Left::Nothing)
 }

@@ -243,6 +243,7 @@ impl Read for SchedulesState {
             owner: owner_of(tables, &row)?,
             generation: row.generation,
             progress: row.progress,
+            last_slot: tables.last_slot(row.key)?,
             schedule: to_record(tables, row)?,
         })
     }
@@ -424,6 +425,7 @@ impl Write for SchedulesAdvance {
         Ok(Advanced {
             running: running.collect(),
             due,
+            ahead: if args.is_put_back { tables.schedules_ahead(args.now)? } else { Vec::new() },
             next_fire: tables.next_fire()?,
             retry_in_ms: tables.next_schedule_retry(now)?.map(|at| at - now),
         })

@@ -1,12 +1,12 @@
 //! Sessions: their scopes, names and lists.
 
-use ken_types::Error;
 use ken_types::id::{Mint, SessionId};
 use ken_types::ops::store::*;
 use ken_types::ops::{Nothing, Page};
+use ken_types::{Error, Timestamp};
 use serde_json::json;
 
-use crate::engine::change::Change;
+use crate::engine::change::{Change, Left};
 use crate::ops::{Read, Write, logs, queue};
 use crate::rules::check;
 use crate::rules::cursor::List;
@@ -26,6 +26,9 @@ const MAX_TURNS: u32 = 5_000;
 const MAX_EXAMINED: usize = 5_000;
 /// The maximum number of sessions that the error for an ambiguous name lists.
 const MAX_CANDIDATES: usize = 10;
+
+/// How far ahead of the clock the last use of a session can be, in milliseconds: clocks are set back a little all the time.
+const MAX_AHEAD_MS: i64 = 60_000;
 
 impl SessionRow {
     pub(super) fn opened(&self, created: bool) -> OpenSession {
@@ -375,6 +378,12 @@ pub(super) fn touch(tables: &dyn Tables, session: &SessionRow, change: &mut Chan
         publish(tables, "session.restored", session, change)?;
     }
     Ok(())
+}
+
+/// Brings back sessions that were used while the clock was ahead. Returns that nothing is left to do.
+pub(super) fn bring_back(tables: &dyn Tables, now: Timestamp) -> Result<Left, Error> {
+    tables.bring_back_sessions(now.plus_millis(MAX_AHEAD_MS), now)?;
+    Ok(Left::Nothing)
 }
 
 pub(super) fn set_name(

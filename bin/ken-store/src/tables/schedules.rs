@@ -3,7 +3,8 @@
 use ken_types::fence::Outside;
 use ken_types::id::{SessionId, SubmissionId};
 use ken_types::ops::schedules::{
-    Delivery, DueSchedule, Fire, NextSlot, Progress, Reason, RunState, ScheduleRun, ScheduleSummary, Settings, Trigger,
+    AheadSchedule, Delivery, DueSchedule, Fire, NextSlot, Progress, Reason, RunState, ScheduleRun, ScheduleSummary,
+    Settings, Trigger,
 };
 use ken_types::{Error, Timestamp};
 use serde::Serialize;
@@ -266,6 +267,19 @@ impl dyn Tables + '_ {
     pub fn due_schedules(&self, now: i64, max: usize) -> Result<Vec<DueSchedule>, Error> {
         let sql = "SELECT * FROM schedules WHERE next_fire <= ?1 ORDER BY next_fire LIMIT ?2";
         all(self, sql, params![now, max], due)
+    }
+
+    /// Returns the schedules with a next slot whose mark is after a time.
+    pub fn schedules_ahead(&self, now: i64) -> Result<Vec<AheadSchedule>, Error> {
+        let sql = "SELECT s.*, (SELECT max(slot_at) FROM schedule_runs AS r WHERE r.schedule = s.schedule) AS last_slot
+                   FROM schedules AS s WHERE next_fire IS NOT NULL AND mark > ?1";
+        all(self, sql, params![now], |row| Ok(AheadSchedule { schedule: due(row)?, last_slot: row.get("last_slot")? }))
+    }
+
+    /// Returns the newest slot of a schedule that has a record.
+    pub fn last_slot(&self, schedule: i64) -> Result<Option<i64>, Error> {
+        let sql = "SELECT max(slot_at) FROM schedule_runs WHERE schedule = ?1";
+        unique(self, sql, params![schedule], |row| row.get(0))
     }
 
     pub fn next_fire(&self) -> Result<Option<i64>, Error> {

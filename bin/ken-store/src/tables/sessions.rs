@@ -168,6 +168,24 @@ impl dyn Tables + '_ {
         self.execute(sql, params![stream, now])
     }
 
+    /// Sets `updated_at` to about now where it is after a time in the future, in the same order: the clock was ahead when these sessions were
+    /// used. Without this, they would stand before all others until the clock gets there.
+    pub fn bring_back_sessions(&self, future: Timestamp, now: Timestamp) -> Result<(), Error> {
+        let of = |which: &str| format!("SELECT stream, updated_at FROM sessions WHERE updated_at > ?1 AND {which}");
+        let sql = format!(
+            "UPDATE sessions SET updated_at = ?2 - ahead.place FROM (
+               SELECT stream, row_number() OVER (ORDER BY updated_at DESC, stream DESC) AS place FROM ({}) AS listed) AS ahead
+             WHERE sessions.stream = ahead.stream",
+            by_index(of)
+        );
+        self.execute(&sql, params![future, now])
+    }
+
+    /// Returns when any session was last used.
+    pub fn newest_use(&self) -> Result<Option<Timestamp>, Error> {
+        unique(self, "SELECT max(updated_at) FROM sessions", params![], |row| row.get(0))
+    }
+
     pub fn set_session_title(&self, stream: i64, title: &str) -> Result<(), Error> {
         let sql = "UPDATE sessions SET title = ?2 WHERE stream = ?1 AND title IS NULL";
         self.execute(sql, params![stream, title])
@@ -204,11 +222,8 @@ impl dyn Tables + '_ {
                    WHERE r.active = 1)"
             ),
         };
-        let of = |which: &str| {
-            format!("SELECT id FROM sessions WHERE updated_at < ?1 AND archived_at IS {which} AND {is_of_kind}")
-        };
-        let [shown, hidden] = [SHOWN, HIDDEN].map(|which| of(&format!("NULL AND {which}")));
-        let sql = format!("SELECT id FROM ({shown} UNION ALL {hidden} UNION ALL {}) AS old LIMIT ?2", of("NOT NULL"));
+        let of = |which: &str| format!("SELECT id FROM sessions WHERE updated_at < ?1 AND {which} AND {is_of_kind}");
+        let sql = format!("SELECT id FROM ({}) AS old LIMIT ?2", by_index(of));
         all(self, &sql, params![before, max], |row| Ok(SessionId(row.get(0)?)))
     }
 
@@ -373,6 +388,12 @@ fn listed(row: &dyn Row) -> Result<(i64, Session), Error> {
 const SHOWN: &str = "(title IS NOT NULL OR name IS NOT NULL)";
 
 const HIDDEN: &str = "title IS NULL AND name IS NULL";
+
+/// Returns a query of sessions by their time, of all of them, so that the three indexes are used. `of` returns that of some.
+fn by_index(of: impl Fn(&str) -> String) -> String {
+    let [shown, hidden] = [SHOWN, HIDDEN].map(|which| of(&format!("archived_at IS NULL AND {which}")));
+    format!("{shown} UNION ALL {hidden} UNION ALL {}", of("archived_at IS NOT NULL"))
+}
 
 /// How many sessions are fetched at a time.
 const SESSIONS: u32 = 128;

@@ -61,10 +61,26 @@ async fn what_a_session_has_used_counts_for_ninety_days() {
     let kit = Kit::new();
     reserve(&kit, "first", "s").await.unwrap();
     settle(&kit, "first", 1_000).await;
-    for (days, id, is_over) in [(89, "second", true), (2, "third", false)] {
+    // After a pause, it is the call of the day after that looks for it.
+    for (days, id, is_over) in [(89, "second", true), (2, "third", true), (1, "fourth", false)] {
         kit.clock.advance(days * 24 * HOUR);
         reserve(&kit, &format!("{id} of another"), id).await.unwrap();
         assert_eq!(reserve(&kit, id, "s").await.is_err(), is_over, "after {days} days more");
+    }
+}
+
+/// The first call of a day is made with a clock that is a century ahead, and so is one of the next day by the right clock.
+#[tokio::test]
+async fn a_call_under_a_wrong_date_forgets_nothing() {
+    const AHEAD_MS: i64 = 36_500 * DAY_MS;
+    let mut kit = Kit::new();
+    reserve(&kit, "first", "s").await.unwrap();
+    settle(&kit, "first", 1_000).await;
+    for (id, ahead) in [("wrong", AHEAD_MS), ("right", DAY_MS - AHEAD_MS)] {
+        kit.restart_later(ahead);
+        reserve(&kit, id, id).await.unwrap();
+        assert_eq!(spent(&kit).await.0, 1_000, "{id}");
+        assert_eq!(reserve(&kit, "again", "s").await.unwrap_err().code, Code::Forbidden, "{id}");
     }
 }
 

@@ -235,6 +235,20 @@ impl Kit {
         self.tick().await;
     }
 
+    /// Lets days pass, so that there is a round of `[retention]` on each: one goes on by a day.
+    pub(crate) async fn turn_days(&self, days: i64) {
+        for _ in 0..days {
+            self.turn_clock(DAY_MS).await;
+        }
+    }
+
+    /// Starts the store again with a clock that shows another time.
+    pub(crate) fn restart_later(&mut self, ms: i64) {
+        self.store = None;
+        self.clock.advance(ms);
+        self.open().unwrap();
+    }
+
     pub(crate) async fn session(&self, id: &str, actor: &str) -> OpenSession {
         let scope = scope(actor);
         self.write::<SessionsCreate>(CreateSession { scope, fresh: fresh(id) }).await.unwrap()

@@ -182,10 +182,10 @@ async fn old_runs_are_deleted_with_their_conversations() {
     let find = |run: &str| kit.read::<SchedulesRunGet>(OneScheduleRun { slug: "s".into(), run_id: run.into() });
     kit.set_retention(Retention::default()).await.unwrap();
     let old = end_run("old").await;
-    kit.turn_clock(29 * DAY_MS).await;
+    kit.turn_days(29).await;
     let new = end_run("new").await;
     assert!(find("old").await.is_ok(), "it is 29 days old");
-    kit.turn_clock(2 * DAY_MS).await;
+    kit.turn_days(2).await;
     let until = Instant::now() + Duration::from_secs(20);
     while find("old").await.is_ok() {
         assert!(Instant::now() < until, "it is 31 days old");
@@ -243,14 +243,14 @@ async fn conversations_of_runs_are_deleted_whatever_became_of_their_records() {
         }
         is_gone(kit, id).await
     };
-    kit.turn_clock(29 * DAY_MS).await;
+    kit.turn_days(29).await;
     assert!(turn_until_gone(&kit, "tui-1").await, "the limit of sessions is 7 days");
     for run in &old {
         assert!(!is_gone(&kit, &run.session_id).await, "{} is 29 days old", run.run_id);
     }
     let deleted = OneScheduleRun { slug: "deleted".into(), run_id: "of-deleted".into() };
     assert_eq!(kit.read::<SchedulesRunGet>(deleted).await.unwrap_err().code, Code::NotFound, "the record is gone");
-    kit.turn_clock(2 * DAY_MS).await;
+    kit.turn_days(2).await;
     for run in &old {
         assert!(turn_until_gone(&kit, &run.session_id).await, "{} is 31 days old", run.run_id);
     }
@@ -275,7 +275,8 @@ async fn a_schedule_that_is_stored_disabled_never_fires() {
     let progress = Progress { anchor: 0, mark: 0, next: Some(NextSlot { slot: 1, fire: 1 }) };
     let put = |enabled, expect| PutSchedule { enabled, expect, progress, ..put_of("s", settings()) };
     let advanced = async || {
-        let advance = Advance { now: 10, fires: Vec::new(), timed_out: Vec::new(), due_until: Some(10) };
+        let advance =
+            Advance { now: 10, fires: Vec::new(), timed_out: Vec::new(), due_until: Some(10), is_put_back: false };
         kit.write::<SchedulesAdvance>(advance).await.unwrap()
     };
     for (enabled, expect) in [(false, None), (true, Some(1)), (false, Some(2))] {
@@ -302,7 +303,7 @@ async fn a_schedule_that_has_ended_is_removed_after_thirty_days() {
         overlap: Overlap::Skip,
         timeout_ms: 600_000,
     };
-    let advance = Advance { now: 10, fires: vec![fire], timed_out: Vec::new(), due_until: None };
+    let advance = Advance { now: 10, fires: vec![fire], timed_out: Vec::new(), due_until: None, is_put_back: false };
     kit.write::<SchedulesAdvance>(advance).await.unwrap();
     // Runs by hand that wait when it ends are skipped, and do not count as its last status.
     kit.start_run("s", "waiting").await.unwrap();
@@ -493,7 +494,7 @@ async fn the_schedules_that_an_agent_made_in_a_session_end_with_it() {
     let ended = OfSchedule { slug: "ended".into(), id: None, owner: None };
     kit.write::<SchedulesDelete>(ended).await.unwrap();
     kit.set_retention(serde_json::from_str(r#"{"sessions": 7}"#).unwrap()).await.unwrap();
-    kit.turn_clock(8 * DAY_MS).await;
+    kit.turn_days(8).await;
     // As above: a slice may have been put off by ten minutes.
     for number in 0..500 {
         if is_gone(&kit, "tui-z").await {

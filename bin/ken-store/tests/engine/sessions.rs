@@ -628,3 +628,41 @@ async fn a_fork_of_a_large_session_has_its_newest_exchanges() {
     assert_eq!(copied.len(), 40);
     assert!(copied[0].ends_with("\"a10\"") && copied[39].ends_with("\"a49\""));
 }
+
+/// A minute is no wrong clock. What is further ahead is brought back at the start, in the order in which it was used, also in the archive.
+#[tokio::test]
+async fn sessions_that_were_used_while_the_clock_was_ahead_are_brought_back() {
+    const AHEAD_MS: i64 = 36_500 * DAY_MS;
+    let mut kit = Kit::new();
+    for id in ["tui-a", "tui-b", "tui-c", "tui-d"] {
+        kit.session(id, "a").await;
+    }
+    name(&kit, "tui-b", "b").await;
+    kit.restart_later(AHEAD_MS);
+    for id in ["tui-c", "tui-b", "tui-a"] {
+        kit.clock.advance(1_000);
+        kit.write::<SessionsResume>(resume("a", id)).await.unwrap();
+    }
+    kit.write::<SessionsArchive>(owned("tui-c", "a")).await.unwrap();
+    kit.restart_later(-AHEAD_MS);
+    kit.tick().await;
+    let page = kit.read::<SessionsList>(listed("a", 10, None)).await.unwrap();
+    assert_eq!(ids(&page), ["tui-a", "tui-b", "tui-d"]);
+    let now = at(START).plus_millis(3_000);
+    assert!(page.sessions.iter().all(|session| session.updated_at <= now), "{page:?}");
+    let archived = ListSessions { archived: true, ..listed("a", 10, None) };
+    let page = kit.read::<SessionsList>(archived).await.unwrap();
+    assert!(ids(&page) == ["tui-c"] && page.sessions[0].updated_at <= now, "{page:?}");
+    kit.clock.advance(1_000);
+    kit.write::<SessionsResume>(resume("a", "tui-d")).await.unwrap();
+    assert_eq!(ids(&kit.read::<SessionsList>(listed("a", 10, None)).await.unwrap()), ["tui-d", "tui-a", "tui-b"]);
+    for (ahead, is_brought_back) in [(60_000, false), (60_001, true)] {
+        let used = at(START).plus_millis(4_000 + ahead);
+        kit.restart_later(ahead);
+        kit.write::<SessionsResume>(resume("a", "tui-d")).await.unwrap();
+        kit.restart_later(-ahead);
+        kit.tick().await;
+        let page = kit.read::<SessionsList>(listed("a", 1, None)).await.unwrap();
+        assert_eq!(page.sessions[0].updated_at < used, is_brought_back, "{ahead} ms ahead: {page:?}");
+    }
+}

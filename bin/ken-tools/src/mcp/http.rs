@@ -23,11 +23,13 @@ pub(crate) const URL: &str = "KEN_MCP_URL";
 pub(crate) const HEADERS: &str = "KEN_MCP_HEADERS";
 
 /// The code of the error in place of the answer to a request that the server has refused because it has forgotten the
-/// session. Such a request has not been carried out. The bridge alone says this code and the next: what a server says with
-/// one of them gets another.
+/// session. Such a request has not been carried out. The bridge alone says this code and the next two: what a server says
+/// with one of them gets another.
 pub(crate) const SESSION_LOST: i32 = -32_900;
 /// The code of the error of a request that may have reached the server, which has not answered as it should.
 pub(crate) const OUTCOME_UNKNOWN: i32 = -32_901;
+/// The code of the error of a request that was not sent. Nothing in its message comes from the server.
+pub(crate) const UNSENT: i32 = -32_902;
 /// The code of the error of a request that was not carried out.
 const FAILED: i32 = -32_000;
 const FORGOTTEN: &str = "the server has forgotten the session";
@@ -156,7 +158,9 @@ impl Bridge {
         let request = request.header("content-type", "application/json");
         let mut response = match request.send(&message.to_string()) {
             Ok(response) => response,
-            Err(error) if is_unsent(&error) => return self.fail(id, &format!("the server cannot be reached: {error}")),
+            Err(error) if is_unsent(&error) => {
+                return self.fail_with(UNSENT, id, &format!("the server cannot be reached: {error}"));
+            }
             Err(error) => return self.fail_with(OUTCOME_UNKNOWN, id, &format!("the server did not answer: {error}")),
         };
         if has_session && self.has_lost_session(response.status()) {
@@ -262,7 +266,7 @@ impl Bridge {
     /// Prints a message of the server. An error of its own never means what the codes of the bridge mean, for instance that a
     /// call was not carried out and can be repeated.
     fn put_of_server(&self, mut message: Value) -> Result<(), Error> {
-        let own = [SESSION_LOST, OUTCOME_UNKNOWN].map(|code| Some(f64::from(code)));
+        let own = [SESSION_LOST, OUTCOME_UNKNOWN, UNSENT].map(|code| Some(f64::from(code)));
         if let Some(code) = message.pointer_mut("/error/code").filter(|code| own.contains(&code.as_f64())) {
             *code = FAILED.into();
         }
@@ -270,10 +274,6 @@ impl Bridge {
     }
 
     /// Prints an error as the response to a request. Without a request, it is printed on standard error.
-    fn fail(&self, id: Option<&Value>, why: &str) -> Result<(), Error> {
-        self.fail_with(FAILED, id, why)
-    }
-
     fn fail_with(&self, code: i32, id: Option<&Value>, why: &str) -> Result<(), Error> {
         match id {
             Some(id) => self.put(&json!({"jsonrpc": "2.0", "id": id, "error": {"code": code, "message": why}})),

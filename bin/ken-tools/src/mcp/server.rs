@@ -20,7 +20,7 @@ use tokio::time::{Instant, sleep, timeout};
 use super::accepted::{Pinned, PinnedTool};
 use super::config::{ServerConfig, Transport};
 use super::down::{self, Down, ERROR_BYTES, Needs};
-use super::http::{OUTCOME_UNKNOWN, SESSION_LOST};
+use super::http::{OUTCOME_UNKNOWN, SESSION_LOST, UNSENT};
 use super::launch::Secrets;
 use super::link::{Link, Listener, START};
 use super::offers::{self, MAX_TOOLS, ToolList};
@@ -277,6 +277,9 @@ impl Server {
             }
             Ok(Err(ServiceError::McpError(error))) if self.is_bridged() && error.code.0 == SESSION_LOST => {
                 Err(Failed::Forgotten(link))
+            }
+            Ok(Err(ServiceError::McpError(error))) if self.is_bridged() && error.code.0 == UNSENT => {
+                Err(Failed::Reported(format!("The call of the MCP server {name} was not made: {}.", error.message)))
             }
             Ok(Err(ServiceError::McpError(error))) => {
                 let quoted = down::quote(name, head(&error.message, ERROR_BYTES)).map_err(Failed::Reported)?;

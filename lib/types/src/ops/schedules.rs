@@ -495,6 +495,9 @@ pub struct ScheduleState {
     /// A number that increases with each change of the schedule.
     pub generation: u64,
     pub progress: Progress,
+    /// The newest slot that has a record.
+    #[serde(default)]
+    pub last_slot: Option<i64>,
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -519,6 +522,9 @@ pub struct Advance {
     /// The reply lists the schedules that fire up to this time, which can be in the future. If absent, it lists none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub due_until: Option<i64>,
+    /// Whether the reply lists the schedules whose mark is after `now`, because the clock may have been put back.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_put_back: bool,
 }
 
 /// The outcome of the slots of a schedule up to `progress.mark`.
@@ -560,6 +566,9 @@ pub enum SlotOutcome {
 pub struct Advanced {
     /// The schedules that fire up to [`Advance::due_until`], in the order in which they fire; at most 2,000.
     pub due: Vec<DueSchedule>,
+    /// Those whose mark is after the current time, if they were asked for.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub ahead: Vec<AheadSchedule>,
     /// The time at which the next slot fires.
     pub next_fire: Option<i64>,
     /// The time until a failed run may be started again, in milliseconds.
@@ -574,6 +583,14 @@ pub struct DueSchedule {
     pub generation: u64,
     pub settings: Settings,
     pub progress: Progress,
+}
+
+/// A schedule whose mark is in the future.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct AheadSchedule {
+    pub schedule: DueSchedule,
+    /// The newest slot that has a record.
+    pub last_slot: Option<i64>,
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
