@@ -147,26 +147,10 @@ fn a_compaction_keeps_the_conversation_and_reports_the_budget() {
     let answer = system.say(&session, "/compact").expect(200);
     let budget = answer.at("/result/contextBudget");
     for field in [
-        "modelSpecifier",
-        "enforcedContextWindow",
-        "outputReserveTokens",
-        "usableInputTokens",
-        "warningTokens",
-        "compactionTokens",
-        "hardStopTokens",
-        "estimatedHistoryTokens",
-        "estimatedPromptTokens",
-        "estimatedUsedTokens",
-        "remainingInputTokens",
-        "overageTokens",
-        "status",
-        "shouldCompactBeforePrompt",
-        "turns",
-        "compactions",
-        "compactedBeforePrompt",
-        "prePromptStatus",
-        "prePromptEstimatedUsedTokens",
-        "lastPromptEstimateTokens",
+        "modelSpecifier", "enforcedContextWindow", "outputReserveTokens", "usableInputTokens", "warningTokens",
+        "compactionTokens", "hardStopTokens", "estimatedHistoryTokens", "estimatedPromptTokens", "estimatedUsedTokens",
+        "remainingInputTokens", "overageTokens", "status", "shouldCompactBeforePrompt", "turns", "compactions",
+        "compactedBeforePrompt", "prePromptStatus", "prePromptEstimatedUsedTokens", "lastPromptEstimateTokens",
     ] {
         assert!(!budget[field].is_null(), "{field} is missing in {budget}");
     }

@@ -144,18 +144,8 @@ const CLASSES: [&[&str]; 7] = [
     &["disgust"],
     &["fear", "nervousness"],
     &[
-        "joy",
-        "amusement",
-        "approval",
-        "excitement",
-        "gratitude",
-        "love",
-        "optimism",
-        "relief",
-        "pride",
-        "admiration",
-        "desire",
-        "caring",
+        "joy", "amusement", "approval", "excitement", "gratitude", "love", "optimism", "relief", "pride", "admiration",
+        "desire", "caring",
     ],
     &["sadness", "disappointment", "embarrassment", "grief", "remorse"],
     &["surprise", "realization", "confusion", "curiosity"],
@@ -185,17 +175,8 @@ fn emotions(corpus: &Comments) {
 }
 
 const NEGATIVE: [&str; 11] = [
-    "anger",
-    "annoyance",
-    "disappointment",
-    "disapproval",
-    "disgust",
-    "embarrassment",
-    "fear",
-    "grief",
-    "nervousness",
-    "remorse",
-    "sadness",
+    "anger", "annoyance", "disappointment", "disapproval", "disgust", "embarrassment", "fear", "grief", "nervousness",
+    "remorse", "sadness",
 ];
 const AMBIGUOUS: [&str; 4] = ["confusion", "curiosity", "realization", "surprise"];
 

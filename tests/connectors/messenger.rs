@@ -325,14 +325,8 @@ fn the_policy_decides_and_every_rejection_is_counted() {
     accepted(&system, &odd);
     let health = health(&system);
     let reasons = [
-        "dm_pairing_required",
-        "group_not_configured",
-        "group_mention_required",
-        "group_allowlist",
-        "user_not_allowed",
-        "dm_allowlist",
-        "dm_policy_disabled",
-        "unsupported_chat_type",
+        "dm_pairing_required", "group_not_configured", "group_mention_required", "group_allowlist", "user_not_allowed",
+        "dm_allowlist", "dm_policy_disabled", "unsupported_chat_type",
     ];
     for reason in reasons {
         assert_eq!(health["rejected"][reason], 1, "{reason}: {health}");

@@ -7,16 +7,7 @@ use ken_tests::{Page, help_flags, root};
 const TOOLS: [&str; 6] = ["ken-rep", "ken-esl", "ken-vvp", "ken-laws", "ken-workflow", "ken-respond"];
 
 const SECTIONS: [&str; 10] = [
-    "NAME",
-    "SYNOPSIS",
-    "DESCRIPTION",
-    "OPTIONS",
-    "INPUT",
-    "OUTPUT",
-    "EXIT STATUS",
-    "EXAMPLES",
-    "RATIONALE",
-    "SEE ALSO",
+    "NAME", "SYNOPSIS", "DESCRIPTION", "OPTIONS", "INPUT", "OUTPUT", "EXIT STATUS", "EXAMPLES", "RATIONALE", "SEE ALSO",
 ];
 
 /// The tools that consist of several commands. The flags of all commands are on one page.

@@ -9,12 +9,7 @@ use nix::sys::signal::Signal;
 use serde_json::json;
 
 const GUARDED: [&str; 7] = [
-    "/api/chat/sessions",
-    "/api/nothing",
-    "/agents/orchestrator/x",
-    "/agents/nothing",
-    "/workflows/x",
-    "/runs/x",
+    "/api/chat/sessions", "/api/nothing", "/agents/orchestrator/x", "/agents/nothing", "/workflows/x", "/runs/x",
     "/streams/x",
 ];
 

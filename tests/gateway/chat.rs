@@ -194,17 +194,8 @@ fn null_is_refused() {
     let system = scripted();
     let session = system.session();
     for field in [
-        "text",
-        "actorId",
-        "conversationId",
-        "threadId",
-        "session",
-        "policy",
-        "actorDisplayName",
-        "clientId",
-        "projectId",
-        "workflow",
-        "task",
+        "text", "actorId", "conversationId", "threadId", "session", "policy", "actorDisplayName", "clientId",
+        "projectId", "workflow", "task",
     ] {
         let body = tui(&[("text", json!("hello")), (field, Value::Null)]);
         system.post(CHAT, &body).refused(400, "invalid", &format!("/{field}"));

@@ -163,11 +163,8 @@ fn refusals(system: &System) {
         put(system, "/streams/no/more", &[(header, value)], b"").refused(400, "invalid_request", at);
     }
     put(system, "/streams/no/more", JSON, b"nul").refused(400, "invalid_json", "");
-    put(system, "/streams/no/more", &[("Stream-Forked-From", "/streams/none")], b"").refused(
-        404,
-        "stream_not_found",
-        "",
-    );
+    put(system, "/streams/no/more", &[("Stream-Forked-From", "/streams/none")], b"")
+        .refused(404, "stream_not_found", "");
     put(system, "/streams/no", TEXT, b"").refused(409, "stream_exists", "");
     system.get("/streams/no/more").refused(404, "stream_not_found", "");
     system.get("/streams/__ds/jwks.json").refused(404, "route_not_found", "");

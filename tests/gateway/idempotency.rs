@@ -68,11 +68,8 @@ fn repeats_get_the_first_answer(system: &System) {
     assert!(!replayed(&at_another_path.expect(202)));
     // The same key with another body is a conflict.
     send(system, CHAT, "second", &json!({"text": "other"})).refused(409, "conflict", "idempotency-key");
-    send(system, "/agents/orchestrator/z", "second", &json!({"message": "other"})).refused(
-        409,
-        "idempotency_conflict",
-        "idempotency-key",
-    );
+    send(system, "/agents/orchestrator/z", "second", &json!({"message": "other"}))
+        .refused(409, "idempotency_conflict", "idempotency-key");
 }
 
 fn keys(system: &System) {

@@ -101,13 +101,7 @@ fn it_offers_what_touches_nothing_and_what_people_still_decide() {
     let listed = session.post(&[], &message(json!(1), "tools/list", json!({}))).expect(200).at("/result/tools");
     let names: Vec<&str> = listed.as_array().unwrap().iter().map(|tool| tool["name"].as_str().unwrap()).collect();
     let offered = [
-        "judge_text",
-        "read_emotion",
-        "reason",
-        "verify_rules",
-        "knowledge_search",
-        "ask_ken",
-        "run_workflow",
+        "judge_text", "read_emotion", "reason", "verify_rules", "knowledge_search", "ask_ken", "run_workflow",
         "get_result",
     ];
     assert_eq!(names, offered);

@@ -31,13 +31,8 @@ fn changes_are_reported_as_they_happen() {
     let entry = system.post("/api/knowledge", &entry).expect(201).text("/record/id");
     system.delete(&format!("/api/knowledge/{entry}")).expect(200);
     let expected = [
-        "session.created",
-        "submission.queued",
-        "submission.running",
-        "submission.settled",
-        "session.renamed",
-        "knowledge.added",
-        "knowledge.deleted",
+        "session.created", "submission.queued", "submission.running", "submission.settled", "session.renamed",
+        "knowledge.added", "knowledge.deleted",
     ];
     while seen.len() < expected.len() {
         live.until_control(&mut seen);

@@ -11,22 +11,8 @@ use serde_json::{Value, json};
 const SECRET: &str = "canary-7d1f";
 /// The fields of the summary of an event, as in the contract.
 const FIELDS: [&str; 16] = [
-    "type",
-    "timestamp",
-    "eventIndex",
-    "runId",
-    "harness",
-    "session",
-    "parentSession",
-    "taskId",
-    "operationId",
-    "turnId",
-    "agent",
-    "toolName",
-    "operationKind",
-    "durationMs",
-    "isError",
-    "usage",
+    "type", "timestamp", "eventIndex", "runId", "harness", "session", "parentSession", "taskId", "operationId",
+    "turnId", "agent", "toolName", "operationKind", "durationMs", "isError", "usage",
 ];
 
 fn runs(system: &System, query: &str) -> Vec<Value> {

@@ -127,13 +127,8 @@ fn empty(programs: &Path) -> &'static Empty {
         let made = as_ordinary(&programs.join("initdb"))
             // pg_rewind needs the checksums.
             .args([
-                "--data-checksums",
-                "--auth=trust",
-                "--username=ken",
-                "--encoding=UTF8",
-                "--locale=C.UTF-8",
-                "--no-sync",
-                "--pgdata",
+                "--data-checksums", "--auth=trust", "--username=ken", "--encoding=UTF8", "--locale=C.UTF-8",
+                "--no-sync", "--pgdata",
             ])
             .arg(&empty.data)
             .stdout(Stdio::null())

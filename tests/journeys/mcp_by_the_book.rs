@@ -93,14 +93,8 @@ fn from_the_readme_to_the_answer() {
     let installs = format!("installs  @scope/server-notes, which npm installs in {}", folder.display());
     let reads = format!("reads     {notes}");
     let touched = [
-        "notes",
-        "runs",
-        &installs,
-        "install scripts are not run",
-        &reads,
-        "changes   nothing of yours",
-        "network   none",
-        "asks      before each call",
+        "notes", "runs", &installs, "install scripts are not run", &reads, "changes   nothing of yours",
+        "network   none", "asks      before each call",
     ];
     says(&screen.replace('\n', ""), &touched);
     adding.type_line("n");

@@ -373,19 +373,7 @@ const TEXTS: [&str; 10] =
     ["a", "c", "tui", "orchestrator", "writing_team", "/session", "/rename b", "hello there", "think", "-1"];
 
 const ODD: [&str; 14] = [
-    "",
-    " ",
-    ".",
-    "..",
-    "../../etc/passwd",
-    "a/b",
-    "\u{0}",
-    "\u{7f}",
-    "%",
-    "é\u{301}",
-    "\u{1F600}",
-    "0",
-    "-1",
+    "", " ", ".", "..", "../../etc/passwd", "a/b", "\u{0}", "\u{7f}", "%", "é\u{301}", "\u{1F600}", "0", "-1",
     "18446744073709551616",
 ];
 

@@ -95,13 +95,8 @@ impl Probes {
         config += &format!("[part.free]\ncommand = [{probe:?}]\nsockets = {{ wire = {{ unix = \"free.sock\" }} }}\n");
         let mut builder = builder(user).config(&config).secrets("API_SECRET=s3cret\n");
         for file in [
-            "store/ken.db",
-            "gateway/console.key",
-            "cognitive/admin.key",
-            "models/active_model",
-            "log/other.log",
-            "trust/folders.json",
-            "workspace/AGENTS.md",
+            "store/ken.db", "gateway/console.key", "cognitive/admin.key", "models/active_model", "log/other.log",
+            "trust/folders.json", "workspace/AGENTS.md",
         ] {
             builder = builder.file(&format!("state/{file}"), "content\n");
         }

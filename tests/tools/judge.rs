@@ -280,14 +280,7 @@ fn a_running_system_is_asked_with_its_key() {
     let mut respond = Command::new(binary("ken-respond"));
     respond.env_clear().env("PATH", std::env::var_os("PATH").unwrap()).env("KEN_HOME", system.home());
     respond.args([
-        "--rounds=1",
-        "--strictness=lenient",
-        "--judge=openai/m",
-        &sources,
-        "--text=Why?",
-        "--draft",
-        "echo",
-        CARRIED,
+        "--rounds=1", "--strictness=lenient", "--judge=openai/m", &sources, "--text=Why?", "--draft", "echo", CARRIED,
     ]);
     let output = respond.output().unwrap();
     let drafted = answer(&output).0;

@@ -208,14 +208,8 @@ fn decision_until_result(events: &[Value]) -> Duration {
 
 /// The operations of the store that change nothing on disk.
 const READS: &[&str] = &[
-    "approvals.get",
-    "approvals.of",
-    "approvals.pending",
-    "service.stats",
-    "streams.read",
-    "submissions.claim",
-    "submissions.history",
-    "submissions.renew",
+    "approvals.get", "approvals.of", "approvals.pending", "service.stats", "streams.read", "submissions.claim",
+    "submissions.history", "submissions.renew",
 ];
 
 /// With its whole turn, an approved call takes six writes of the store: the prompt, the request with the start of the call, the

@@ -58,9 +58,7 @@ fn the_built_in_texts_are_the_fall_back() {
         std::fs::read_to_string(format!("{root}{name}")).unwrap().trim_end().to_owned()
     };
     let files = [
-        "protocols/governing-rules.md",
-        "agents/orchestrator.md",
-        "agents/research-worker.md",
+        "protocols/governing-rules.md", "agents/orchestrator.md", "agents/research-worker.md",
         "agents/coding-worker.md",
     ];
     let wanted = files.map(|file| format!("<!-- built in -->\n{}\n", shipped(file)));

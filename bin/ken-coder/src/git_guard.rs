@@ -37,31 +37,8 @@ const STATE_FILES: [&str; 4] =
 const BEGUN: &str = "ken-begun";
 /// The commands of a rebase's todo list that run no program.
 const TODO: [&str; 25] = [
-    "b",
-    "break",
-    "d",
-    "drop",
-    "e",
-    "edit",
-    "f",
-    "fixup",
-    "l",
-    "label",
-    "m",
-    "merge",
-    "noop",
-    "p",
-    "pick",
-    "r",
-    "reset",
-    "reword",
-    "s",
-    "squash",
-    "t",
-    "u",
-    "update-ref",
-    "revert",
-    "cherry-pick",
+    "b", "break", "d", "drop", "e", "edit", "f", "fixup", "l", "label", "m", "merge", "noop", "p", "pick", "r",
+    "reset", "reword", "s", "squash", "t", "u", "update-ref", "revert", "cherry-pick",
 ];
 /// The merge strategies that are part of git. Any other one is a program.
 const STRATEGIES: [&str; 6] = ["octopus", "ort", "ours", "recursive", "resolve", "subtree"];

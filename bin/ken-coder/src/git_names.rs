@@ -26,11 +26,7 @@ const MAX_FILES: usize = 2_000;
 const MAX_LINKS: usize = 40;
 /// The settings, besides those that a new repository keeps, whose files git only reads as data.
 const DATA: [&str; 6] = [
-    "blame.ignorerevsfile",
-    "commit.template",
-    "core.excludesfile",
-    "diff.orderfile",
-    "format.signaturefile",
+    "blame.ignorerevsfile", "commit.template", "core.excludesfile", "diff.orderfile", "format.signaturefile",
     "mailmap.file",
 ];
 

@@ -127,13 +127,7 @@ impl Target<'_> {
         options.push(("http.followRedirects".to_owned(), "false".to_owned()));
         let refspec = format!("{}:refs/heads/{}", self.commit, self.branch);
         let words = [
-            "push",
-            "--no-verify",
-            "--no-follow-tags",
-            "--recurse-submodules=no",
-            "--no-signed",
-            "--",
-            &self.url,
+            "push", "--no-verify", "--no-follow-tags", "--recurse-submodules=no", "--no-signed", "--", &self.url,
             &refspec,
         ];
         let call = GitCall { network: Some(network), env: git_variables(&options), ..GitCall::new(&words) };

@@ -8,15 +8,8 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 const FIELDS: [&str; 9] = [
-    "emotional_state",
-    "valence",
-    "intensity",
-    "confidence",
-    "detected_emotions",
-    "salience",
-    "valence_score",
-    "contextual_factors",
-    "explanation",
+    "emotional_state", "valence", "intensity", "confidence", "detected_emotions", "salience", "valence_score",
+    "contextual_factors", "explanation",
 ];
 
 #[test]
@@ -132,44 +125,9 @@ fn check(text: &str, answer: &Value) -> Result<(), String> {
 /// Words that the rules know, marks, and arbitrary characters.
 fn texts() -> impl Strategy<Value = String> {
     let known = prop::sample::select(vec![
-        "not",
-        "I",
-        "happy",
-        "sad",
-        "but",
-        "very",
-        "the",
-        "great",
-        "thanks",
-        "can't",
-        "\u{2019}",
-        "!",
-        "?",
-        ":)",
-        "[NAME]",
-        "\u{1F62D}",
-        "SO",
-        "neither",
-        "nor",
-        "yeah right",
-        "/s",
-        "ich",
-        "...",
-        "*",
-        "don\u{2019}t",
-        "soooo",
-        "{",
-        "\u{200D}",
-        "never",
-        "been",
-        "so",
-        "enough",
-        "more",
-        "stop",
-        "used to",
-        "un\u{E9}",
-        "less",
-        "hope you",
+        "not", "I", "happy", "sad", "but", "very", "the", "great", "thanks", "can't", "\u{2019}", "!", "?", ":)",
+        "[NAME]", "\u{1F62D}", "SO", "neither", "nor", "yeah right", "/s", "ich", "...", "*", "don\u{2019}t", "soooo",
+        "{", "\u{200D}", "never", "been", "so", "enough", "more", "stop", "used to", "un\u{E9}", "less", "hope you",
         "for ruining",
     ]);
     let any = "[^\\n\\r]{0,6}";

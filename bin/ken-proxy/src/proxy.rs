@@ -38,13 +38,7 @@ const USER: &str = "ken";
 
 /// Headers that are about one connection and not about the message (RFC 9110, section 7.6.1).
 const HOP_BY_HOP_HEADERS: [&str; 8] = [
-    "connection",
-    "keep-alive",
-    "proxy-authenticate",
-    "proxy-authorization",
-    "proxy-connection",
-    "te",
-    "trailer",
+    "connection", "keep-alive", "proxy-authenticate", "proxy-authorization", "proxy-connection", "te", "trailer",
     "upgrade",
 ];
 

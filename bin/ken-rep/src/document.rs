@@ -123,15 +123,7 @@ pub(crate) fn statements<'t>(
 }
 
 const FIELDS: [&str; 9] = [
-    "reasoning_type",
-    "facts",
-    "rules",
-    "observations",
-    "hypotheses",
-    "source_case",
-    "target_case",
-    "events",
-    "options",
+    "reasoning_type", "facts", "rules", "observations", "hypotheses", "source_case", "target_case", "events", "options",
 ];
 
 fn check_names(fields: &Map<String, Value>) -> Result<(), Error> {

@@ -309,14 +309,8 @@ fn every_field_has_an_option() {
         ),
         (
             &[
-                "--reasoning-type",
-                "abductive",
-                "--observations",
-                "the lawn is wet",
-                "--hypotheses",
-                "it rained",
-                "--rules",
-                rules,
+                "--reasoning-type", "abductive", "--observations", "the lawn is wet", "--hypotheses", "it rained",
+                "--rules", rules,
             ],
             json!({"reasoning_type": "abductive", "observations": ["the lawn is wet"], "hypotheses": ["it rained"],
                 "rules": serde_json::from_str::<Value>(rules).unwrap()}),

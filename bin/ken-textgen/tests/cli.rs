@@ -140,15 +140,7 @@ fn each_token_is_written_before_the_next_is_computed() {
     let folder = Folder::random();
     let mut child = command(folder.path())
         .args([
-            "--greedy",
-            "-p",
-            "abc",
-            "--stream",
-            "--sliding-window",
-            "--max-new-tokens",
-            "2000000",
-            "--format",
-            "json",
+            "--greedy", "-p", "abc", "--stream", "--sliding-window", "--max-new-tokens", "2000000", "--format", "json",
         ])
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())

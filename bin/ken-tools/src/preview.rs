@@ -142,17 +142,8 @@ fn fingerprint(call: &Admitted<'_>, of_preview: &str) -> String {
     let environment: Vec<_> = entry.env.iter().map(|name| (name, value(name))).collect();
     let files: Vec<_> = entry.command.iter().map(|word| state_of_file(word)).collect();
     let all = json!([
-        entry.tool.name,
-        call.call.arguments,
-        call.call.session,
-        entry.command,
-        entry.touch,
-        entry.sandbox,
-        entry.secrets,
-        environment,
-        files,
-        entry.server_settings,
-        of_preview,
+        entry.tool.name, call.call.arguments, call.call.session, entry.command, entry.touch, entry.sandbox,
+        entry.secrets, environment, files, entry.server_settings, of_preview,
     ]);
     hex::encode(&Sha256::digest(all.to_string()))
 }

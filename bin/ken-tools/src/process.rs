@@ -142,12 +142,7 @@ pub(crate) fn unconfined(program: &str) -> Result<Command, String> {
     let mut command = Command::new(installed(program)?);
     command.current_dir("/");
     for own in [
-        "KEN_CONFIG_FD",
-        "KEN_SECRETS_FD",
-        "LISTEN_FDS",
-        "LISTEN_FDNAMES",
-        "LISTEN_PID",
-        "NOTIFY_SOCKET",
+        "KEN_CONFIG_FD", "KEN_SECRETS_FD", "LISTEN_FDS", "LISTEN_FDNAMES", "LISTEN_PID", "NOTIFY_SOCKET",
         "WATCHDOG_USEC",
     ] {
         command.env_remove(own);

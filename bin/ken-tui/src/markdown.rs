@@ -245,19 +245,8 @@ mod tests {
         assert_eq!(
             shown(list, 80),
             [
-                "- one",
-                "  two",
-                "  three words",
-                "",
-                "  A paragraph.",
-                "    - below",
-                "      it",
-                "",
-                "10. ten",
-                "    eleven",
-                "",
-                "end",
-                "of it"
+                "- one", "  two", "  three words", "", "  A paragraph.", "    - below", "      it", "", "10. ten",
+                "    eleven", "", "end", "of it"
             ]
         );
         assert_eq!(shown("> - a\n>   b c d", 8), ["> - a", ">   b c", "    d"]);

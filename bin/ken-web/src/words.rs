@@ -71,13 +71,7 @@ mod tests {
             assert_eq!(converted(line), wanted);
         }
         for line in [
-            "search",
-            "search -",
-            "search query.json",
-            "search src",
-            "search -f x tide",
-            "search --lines",
-            "--help",
+            "search", "search -", "search query.json", "search src", "search -f x tide", "search --lines", "--help",
             "tide",
         ] {
             assert_eq!(converted(line), line);

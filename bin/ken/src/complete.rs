@@ -209,11 +209,7 @@ mod tests {
         };
         let session = Some(Value::Id(&[IdKind::Session]));
         for words in [
-            "sessions rm ",
-            "sessions rename ",
-            "chat -s ",
-            "chat --session tui-",
-            "--home /x chat -m m/n -s ",
+            "sessions rm ", "sessions rename ", "chat -s ", "chat --session tui-", "--home /x chat -m m/n -s ",
             "usage --by day --session ",
         ] {
             assert_eq!(at(words), session, "{words}");

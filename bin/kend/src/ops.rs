@@ -26,23 +26,9 @@ use crate::writer::Outlet;
 
 /// The names of all operations, sorted.
 const NAMES: [&str; 17] = [
-    "kend.config",
-    "kend.diff",
-    "kend.doctor",
-    "kend.reload",
-    "kend.stop",
-    "kend.undo",
-    "kend.upgrade",
-    "parts.kill",
-    "parts.logs",
-    "parts.restart",
-    "parts.start",
-    "parts.status",
-    "parts.stop",
-    "parts.wait_ready",
-    "service.info",
-    "service.ping",
-    "service.stats",
+    "kend.config", "kend.diff", "kend.doctor", "kend.reload", "kend.stop", "kend.undo", "kend.upgrade", "parts.kill",
+    "parts.logs", "parts.restart", "parts.start", "parts.status", "parts.stop", "parts.wait_ready", "service.info",
+    "service.ping", "service.stats",
 ];
 const MAX_LINES: u32 = 10_000;
 

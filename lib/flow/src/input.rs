@@ -10,15 +10,7 @@ use crate::scope::Scope;
 /// The fields that can hold the text of a step; the first that is present is used.
 const TEXT: [&str; 4] = ["user_input", "text", "prompt", "message"];
 const REASONING: [&str; 9] = [
-    "reasoning_type",
-    "facts",
-    "rules",
-    "observations",
-    "hypotheses",
-    "source_case",
-    "target_case",
-    "events",
-    "options",
+    "reasoning_type", "facts", "rules", "observations", "hypotheses", "source_case", "target_case", "events", "options",
 ];
 const RULES: [&str; 3] = ["rules", "facts", "goals"];
 

@@ -17,16 +17,7 @@ use crate::protocol::Protocol;
 
 /// Environment variables that every tool inherits. None of them is a secret.
 pub const ENVIRONMENT: [&str; 11] = [
-    "PATH",
-    "HOME",
-    "USER",
-    "LANG",
-    "LC_ALL",
-    "TZ",
-    "TMPDIR",
-    "KEN_HOME",
-    "KEN_RUN_DIR",
-    "KEN_STATE_DIR",
+    "PATH", "HOME", "USER", "LANG", "LC_ALL", "TZ", "TMPDIR", "KEN_HOME", "KEN_RUN_DIR", "KEN_STATE_DIR",
     "CUDA_VISIBLE_DEVICES",
 ];
 

@@ -41,29 +41,9 @@ struct Rule {
 }
 
 const KEYWORDS: [&str; 23] = [
-    "type",
-    "enum",
-    "properties",
-    "required",
-    "additionalProperties",
-    "items",
-    "prefixItems",
-    "anyOf",
-    "allOf",
-    "if",
-    "then",
-    "pattern",
-    "minimum",
-    "exclusiveMinimum",
-    "maximum",
-    "minLength",
-    "maxLength",
-    "minItems",
-    "maxItems",
-    "title",
-    "description",
-    "default",
-    "$schema",
+    "type", "enum", "properties", "required", "additionalProperties", "items", "prefixItems", "anyOf", "allOf", "if",
+    "then", "pattern", "minimum", "exclusiveMinimum", "maximum", "minLength", "maxLength", "minItems", "maxItems",
+    "title", "description", "default", "$schema",
 ];
 /// The only supported value of `pattern`: at least one character that is not white space.
 const NOT_BLANK: &str = "\\S";

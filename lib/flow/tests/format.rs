@@ -290,20 +290,8 @@ fn places(value: &Value, at: &str, found: &mut Vec<String>) {
 /// Random JSON that contains words of the format.
 fn anything() -> impl Strategy<Value = Value> {
     let word = prop::sample::select(vec![
-        "name",
-        "steps",
-        "step",
-        "parallel",
-        "loop",
-        "when",
-        "input",
-        "id",
-        "ESL",
-        "/data/x",
-        "{{/data/x}}",
-        "exists",
-        "schema",
-        "w",
+        "name", "steps", "step", "parallel", "loop", "when", "input", "id", "ESL", "/data/x", "{{/data/x}}", "exists",
+        "schema", "w",
     ]);
     let leaf = prop_oneof![
         Just(Value::Null),
@@ -406,11 +394,7 @@ fn what_is_shipped_is_right() {
     assert_eq!(
         names,
         [
-            "StandardReasoningWorkflow",
-            "analyze_only",
-            "full_governance",
-            "full_reasoning",
-            "governed_response",
+            "StandardReasoningWorkflow", "analyze_only", "full_governance", "full_reasoning", "governed_response",
             "writing_team"
         ]
     );

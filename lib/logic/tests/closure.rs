@@ -77,12 +77,8 @@ fn variables_bind_words_and_keep_their_wording() {
     assert_eq!(
         derived,
         [
-            "Ann is ancestor of Bo",
-            "Bo is ancestor of Cy",
-            "Cy is ancestor of Di",
-            "Ann is ancestor of Cy",
-            "Bo is ancestor of Di",
-            "Ann is ancestor of Di",
+            "Ann is ancestor of Bo", "Bo is ancestor of Cy", "Cy is ancestor of Di", "Ann is ancestor of Cy",
+            "Bo is ancestor of Di", "Ann is ancestor of Di",
         ]
     );
     assert_eq!(run(&["a likes a", "a likes b"], &[(&["?x likes ?x"], "?x is vain")]), ["a is vain"]);

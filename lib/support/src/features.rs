@@ -12,14 +12,7 @@ pub const FEATURES: usize = 9;
 
 /// The names of the features in `model.txt` and in the manual, in the order of the features.
 pub const NAMES: [&str; FEATURES] = [
-    "trigrams",
-    "scattered",
-    "stray_number",
-    "weakest_pair",
-    "repeated",
-    "pairs",
-    "weight_in_trigrams",
-    "new_words",
+    "trigrams", "scattered", "stray_number", "weakest_pair", "repeated", "pairs", "weight_in_trigrams", "new_words",
     "copied_runs",
 ];
 

@@ -438,20 +438,8 @@ const NUMERALS: [(&str, f64); 27] = [
 
 /// Words before a number that is a bound or an estimate.
 pub(crate) const ROUGH: [&str; 14] = [
-    "than",
-    "least",
-    "most",
-    "about",
-    "around",
-    "nearly",
-    "almost",
-    "over",
-    "under",
-    "some",
-    "roughly",
-    "approximately",
-    "up",
-    "estimated",
+    "than", "least", "most", "about", "around", "nearly", "almost", "over", "under", "some", "roughly",
+    "approximately", "up", "estimated",
 ];
 
 const CLAUSE_WORDS: [&str; 18] = [
@@ -461,23 +449,8 @@ const CLAUSE_WORDS: [&str; 18] = [
 
 /// Words that say how something is the case rather than what.
 const TRANSPARENT: [&str; 17] = [
-    "allowed",
-    "permitted",
-    "able",
-    "required",
-    "obliged",
-    "say",
-    "said",
-    "says",
-    "according",
-    "still",
-    "already",
-    "also",
-    "currently",
-    "now",
-    "never",
-    "actually",
-    "longer",
+    "allowed", "permitted", "able", "required", "obliged", "say", "said", "says", "according", "still", "already",
+    "also", "currently", "now", "never", "actually", "longer",
 ];
 
 const FAILS: [&str; 7] = ["failed", "fails", "fail", "refused", "refuses", "refuse", "declined"];

@@ -14,30 +14,13 @@ pub const NEWEST: ABI = ABI::V6;
 /// Where programs find their libraries and what describes this system. From `/etc` only files without secrets, because root
 /// could read all. Not every system has all of them.
 pub const LIBRARIES: [&str; 14] = [
-    "/lib",
-    "/lib32",
-    "/lib64",
-    "/usr/lib",
-    "/usr/lib32",
-    "/usr/lib64",
-    "/usr/local/lib",
-    "/nix/store",
-    "/gnu/store",
-    "/etc/ld.so.cache",
-    "/etc/ld.so.conf",
-    "/etc/ld.so.conf.d",
-    "/etc/ld.so.preload",
-    "/sys/devices/system/cpu",
+    "/lib", "/lib32", "/lib64", "/usr/lib", "/usr/lib32", "/usr/lib64", "/usr/local/lib", "/nix/store", "/gnu/store",
+    "/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/ld.so.conf.d", "/etc/ld.so.preload", "/sys/devices/system/cpu",
 ];
 
 /// The names of users and hosts, also those that services of the system know, and the time zone.
 pub const NAMES: [&str; 7] = [
-    "/etc/group",
-    "/etc/hosts",
-    "/etc/localtime",
-    "/etc/nsswitch.conf",
-    "/etc/passwd",
-    "/run/systemd/userdb",
+    "/etc/group", "/etc/hosts", "/etc/localtime", "/etc/nsswitch.conf", "/etc/passwd", "/run/systemd/userdb",
     "/var/lib/sss/mc",
 ];
 

@@ -275,12 +275,7 @@ fn a_push_does_what_it_shows_and_runs_no_program_of_the_remote() {
     let (program, canary) = trap(&home, "push");
     let text = format!("#!/bin/sh\ntouch {}\n", canary.display());
     for name in [
-        "pre-receive",
-        "update",
-        "post-receive",
-        "post-update",
-        "reference-transaction",
-        "proc-receive",
+        "pre-receive", "update", "post-receive", "post-update", "reference-transaction", "proc-receive",
         "push-to-checkout",
     ] {
         executable(&bare.join("hooks").join(name), &text);
@@ -365,32 +360,11 @@ fn a_folder_is_cloned_without_running_its_programs() {
 /// Each of these makes git run a program, or read something elsewhere. A key that names a filter or the like is tried with
 /// an attribute that leads to it.
 const HOSTILE: [&str; 26] = [
-    "core.fsmonitor",
-    "core.pager",
-    "core.editor",
-    "core.askPass",
-    "core.sshCommand",
-    "core.gitProxy",
-    "core.alternateRefsCommand",
-    "core.hooksPath",
-    "core.attributesFile",
-    "diff.external",
-    "diff.evil.command",
-    "diff.evil.textconv",
-    "filter.evil.clean",
-    "filter.evil.smudge",
-    "filter.evil.process",
-    "merge.evil.driver",
-    "gpg.program",
-    "gpg.ssh.program",
-    "gpg.ssh.defaultKeyCommand",
-    "credential.helper",
-    "pager.status",
-    "sequence.editor",
-    "interactive.diffFilter",
-    "uploadpack.packObjectsHook",
-    "trailer.evil.command",
-    "alias.status",
+    "core.fsmonitor", "core.pager", "core.editor", "core.askPass", "core.sshCommand", "core.gitProxy",
+    "core.alternateRefsCommand", "core.hooksPath", "core.attributesFile", "diff.external", "diff.evil.command",
+    "diff.evil.textconv", "filter.evil.clean", "filter.evil.smudge", "filter.evil.process", "merge.evil.driver",
+    "gpg.program", "gpg.ssh.program", "gpg.ssh.defaultKeyCommand", "credential.helper", "pager.status",
+    "sequence.editor", "interactive.diffFilter", "uploadpack.packObjectsHook", "trailer.evil.command", "alias.status",
 ];
 
 #[test]

@@ -167,22 +167,13 @@ mod tests {
     #[test]
     fn types_that_a_browser_would_execute() {
         for runs in [
-            "text/html; charset=utf-8",
-            "TEXT/HTML",
-            "application/xhtml+xml",
-            "image/svg+xml",
-            "text/xml",
-            "application/pdf",
-            "text/javascript",
-            "multipart/x-mixed-replace",
+            "text/html; charset=utf-8", "TEXT/HTML", "application/xhtml+xml", "image/svg+xml", "text/xml",
+            "application/pdf", "text/javascript", "multipart/x-mixed-replace",
         ] {
             assert!(!is_inert(runs), "{runs}");
         }
         for inert in [
-            "application/json",
-            "application/problem+json",
-            "text/plain;charset=utf-8",
-            "image/png",
+            "application/json", "application/problem+json", "text/plain;charset=utf-8", "image/png",
             "application/octet-stream",
         ] {
             assert!(is_inert(inert), "{inert}");

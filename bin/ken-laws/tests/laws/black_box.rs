@@ -83,11 +83,7 @@ fn overall_is_the_weighted_mean() {
 fn a_summary_reads_in_its_order_and_verbose_adds_the_evidence() {
     let text = run(&["-t", BAD, "--format", "summary"]).stdout;
     let order = [
-        "Five laws validation",
-        "Overall compliance: ",
-        "Status: FAIL",
-        "1. Architectural",
-        "5. Deterministic",
+        "Five laws validation", "Overall compliance: ", "Status: FAIL", "1. Architectural", "5. Deterministic",
         "Recommendations:",
     ];
     let places: Vec<usize> =

@@ -246,17 +246,8 @@ fn planting_a_phrase_in_a_clean_text_never_raises_its_law() {
 #[test]
 fn repeating_a_marker_gains_nothing() {
     let markers = prop::sample::select(vec![
-        "verified",
-        "tested",
-        "evidence",
-        "scope",
-        "proven",
-        "according to",
-        "because",
-        "assumption",
-        "criteria",
-        "measured",
-        "sourced",
+        "verified", "tested", "evidence", "scope", "proven", "according to", "because", "assumption", "criteria",
+        "measured", "sourced",
     ]);
     runner()
         .run(&(sentences(), markers, 2..12usize), |(base, marker, times)| {

@@ -37,17 +37,8 @@ pub(crate) fn score(answer: &Value, law: usize) -> f64 {
 /// Whether the evidence is of a defect rather than a strength.
 pub(crate) fn is_defect(item: &Value) -> bool {
     let strengths = [
-        "linked",
-        "reasoned",
-        "scope",
-        "assumption",
-        "check",
-        "criterion",
-        "limit",
-        "unverified",
-        "supported",
-        "sourced",
-        "exact",
+        "linked", "reasoned", "scope", "assumption", "check", "criterion", "limit", "unverified", "supported",
+        "sourced", "exact",
     ];
     !strengths.contains(&item["kind"].as_str().unwrap())
 }

@@ -19,19 +19,8 @@ const PROGRAM: &str = "ken-textgen";
 /// The only environment variables that the process inherits, so that it gets no keys. `LISTEN_PID` tells kend to which part the process
 /// belongs.
 const ENVIRONMENT: [&str; 13] = [
-    "ACTIVE_MVLM_MODEL",
-    "CUDA_VISIBLE_DEVICES",
-    "HOME",
-    "KEN_HOME",
-    "KEN_STATE_DIR",
-    "LANG",
-    "LD_LIBRARY_PATH",
-    "LISTEN_PID",
-    "MVLM_MODEL_DIRS",
-    "PATH",
-    "PYTORCH_FORCE_CPU",
-    "XDG_CACHE_HOME",
-    "XDG_STATE_HOME",
+    "ACTIVE_MVLM_MODEL", "CUDA_VISIBLE_DEVICES", "HOME", "KEN_HOME", "KEN_STATE_DIR", "LANG", "LD_LIBRARY_PATH",
+    "LISTEN_PID", "MVLM_MODEL_DIRS", "PATH", "PYTORCH_FORCE_CPU", "XDG_CACHE_HOME", "XDG_STATE_HOME",
 ];
 
 /// A running process. It is killed when this is dropped, even in the middle of a text.

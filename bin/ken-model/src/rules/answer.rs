@@ -65,26 +65,8 @@ fn is_statement(question: &str) -> bool {
 
 /// First words of statements. Any other text counts as a request, to which "nothing found" is a suitable answer.
 const STATEMENT_OPENERS: [&str; 20] = [
-    "i",
-    "my",
-    "our",
-    "we",
-    "the",
-    "this",
-    "these",
-    "those",
-    "it",
-    "he",
-    "she",
-    "they",
-    "his",
-    "her",
-    "their",
-    "there",
-    "today",
-    "yesterday",
-    "tomorrow",
-    "i'm",
+    "i", "my", "our", "we", "the", "this", "these", "those", "it", "he", "she", "they", "his", "her", "their", "there",
+    "today", "yesterday", "tomorrow", "i'm",
 ];
 
 #[cfg(test)]

@@ -35,20 +35,11 @@ pub(super) fn answer(question: &str, no_model: &str) -> Option<String> {
 const HELLO: [&str; 8] = ["hi", "hello", "hey", "hello there", "hi there", "good morning", "good evening", "hello ken"];
 const THANKS: [&str; 4] = ["thanks", "thank you", "thank you very much", "thanks a lot"];
 const WHO: [&str; 6] = [
-    "who are you",
-    "what are you",
-    "what is your name",
-    "what s your name",
-    "introduce yourself",
+    "who are you", "what are you", "what is your name", "what s your name", "introduce yourself",
     "tell me about yourself",
 ];
 const WHAT: [&str; 6] = [
-    "what can you do",
-    "what do you do",
-    "how can you help",
-    "how do you work",
-    "what can i ask",
-    "what model are you",
+    "what can you do", "what do you do", "how can you help", "how do you work", "what can i ask", "what model are you",
 ];
 const HELP: [&str; 3] = ["help", "help me", "can you help me"];
 

@@ -148,14 +148,8 @@ fn links_are_held_with_what_they_lead_to() {
          mv library/.git moved.git && ln -s ../moved.git library/.git";
     assert!(world.sandbox(&[], &["sh", "-c", prepare]).output().unwrap().status.success());
     for detour in [
-        "rm site/.git/hooks",
-        "mv site/.git/hooks h",
-        "echo x > shared/pre-commit",
-        "mv shared s",
-        "rm library/.git",
-        "mv library/.git g",
-        "echo x >> moved.git/config",
-        "mv moved.git m",
+        "rm site/.git/hooks", "mv site/.git/hooks h", "echo x > shared/pre-commit", "mv shared s", "rm library/.git",
+        "mv library/.git g", "echo x >> moved.git/config", "mv moved.git m",
     ] {
         let output = protected(&world, detour);
         assert!(!output.status.success(), "{detour}: {output:?}");

@@ -10,27 +10,9 @@ use nix::unistd::Pid;
 
 /// Everything that takes an address, and every kind of socket that would hide one.
 const ATTEMPTS: [&str; 21] = [
-    "tcp-connect",
-    "tcp-mapped",
-    "tcp-race",
-    "tcp-fast-open",
-    "tcp-fast-open-send",
-    "tcp-fast-open-unaddressed",
-    "tcp-listen",
-    "tcp-listen-anywhere",
-    "tcp-route",
-    "metadata-service",
-    "udp-send",
-    "udp-message",
-    "udp-messages",
-    "mptcp",
-    "sctp",
-    "ping",
-    "raw",
-    "packet",
-    "netlink",
-    "unix",
-    "unix-abstract",
+    "tcp-connect", "tcp-mapped", "tcp-race", "tcp-fast-open", "tcp-fast-open-send", "tcp-fast-open-unaddressed",
+    "tcp-listen", "tcp-listen-anywhere", "tcp-route", "metadata-service", "udp-send", "udp-message", "udp-messages",
+    "mptcp", "sctp", "ping", "raw", "packet", "netlink", "unix", "unix-abstract",
 ];
 
 #[test]

@@ -19,23 +19,8 @@ const RESEARCH: &str = "research";
 
 /// The types of events that a summary contains. Other events are only counted.
 const RECORDED_TYPES: [&str; 17] = [
-    "agent_end",
-    "agent_start",
-    "compaction",
-    "compaction_start",
-    "log",
-    "operation",
-    "operation_start",
-    "run_end",
-    "run_resume",
-    "run_start",
-    "task",
-    "task_start",
-    "tool",
-    "tool_start",
-    "turn",
-    "turn_start",
-    "approval_requested",
+    "agent_end", "agent_start", "compaction", "compaction_start", "log", "operation", "operation_start", "run_end",
+    "run_resume", "run_start", "task", "task_start", "tool", "tool_start", "turn", "turn_start", "approval_requested",
 ];
 
 /// A summary as it is stored.

@@ -50,19 +50,8 @@ async fn a_newer_database_is_refused_with_both_versions() {
 /// Returns the tables of a database without those that existed before the streams of other programs were added.
 fn newer_tables(database: &rusqlite::Connection) -> Vec<String> {
     const OLD: [&str; 13] = [
-        "scopes",
-        "streams",
-        "entries",
-        "instances",
-        "sessions",
-        "events",
-        "submissions",
-        "exchanges",
-        "knowledge",
-        "jobs",
-        "keys",
-        "runs",
-        "system_events",
+        "scopes", "streams", "entries", "instances", "sessions", "events", "submissions", "exchanges", "knowledge",
+        "jobs", "keys", "runs", "system_events",
     ];
     let mut select =
         database.prepare("SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%'").unwrap();

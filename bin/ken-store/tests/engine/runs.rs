@@ -309,13 +309,8 @@ async fn changes_are_published_in_the_system_stream() {
     assert_eq!(
         types,
         [
-            "session.created",
-            "submission.queued",
-            "submission.running",
-            "submission.settled",
-            "run.started",
-            "run.ended",
-            "submission.queued"
+            "session.created", "submission.queued", "submission.running", "submission.settled", "run.started",
+            "run.ended", "submission.queued"
         ]
     );
     assert_eq!(

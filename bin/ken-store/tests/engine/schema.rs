@@ -8,12 +8,7 @@ use crate::kit::Kit;
 
 /// The tables of SQLite's full-text indexes, and the tables and columns that only a server needs.
 const OWN: [&str; 7] = [
-    "knowledge_index",
-    "knowledge_words",
-    "memory_index",
-    "hosts",
-    "schema_version",
-    "submissions.holder",
+    "knowledge_index", "knowledge_words", "memory_index", "hosts", "schema_version", "submissions.holder",
     "sessions.home",
 ];
 

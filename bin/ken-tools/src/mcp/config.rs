@@ -429,15 +429,7 @@ mod tests {
         let places: Vec<_> =
             settings.problems.iter().map(|problem| problem.error.at.clone().unwrap_or_default()).collect();
         let wanted = [
-            "",
-            "/command",
-            "/type",
-            "/url",
-            "/args",
-            "/ken/agent",
-            "/ken/agents",
-            "/ken/touch/read",
-            "/ken/approval",
+            "", "/command", "/type", "/url", "/args", "/ken/agent", "/ken/agents", "/ken/touch/read", "/ken/approval",
             "/ken/timeout_ms",
         ];
         assert_eq!(places, wanted);

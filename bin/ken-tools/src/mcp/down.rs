@@ -22,12 +22,7 @@ const READABLE: [&str; 10] =
     ["/usr", "/bin", "/sbin", "/lib", "/lib64", "/nix/store", "/gnu/store", "/proc", "/dev", "/etc/ssl"];
 /// What programs write when they reach no network.
 const NETWORK_SIGNS: [&str; 7] = [
-    "ENOTFOUND",
-    "EAI_AGAIN",
-    "ENETUNREACH",
-    "Network is unreachable",
-    "Name or service not known",
-    "name resolution",
+    "ENOTFOUND", "EAI_AGAIN", "ENETUNREACH", "Network is unreachable", "Name or service not known", "name resolution",
     "dns error",
 ];
 /// What node writes before a private address that is kept from it. Most other programs do not name the address.

@@ -9,18 +9,8 @@ use serde::{Deserialize, Serialize};
 
 /// What belongs to ken beside ken.toml. With `--home`, people keep other files there too.
 const CONFIG: [&str; 12] = [
-    "ken.toml",
-    "secrets.env",
-    CLIENT_SECRET,
-    "accepted.json",
-    "mcp.json",
-    "mcp.accepted.json",
-    "models.toml",
-    "evals",
-    "skills",
-    "templates",
-    "tools.d",
-    "workflows",
+    "ken.toml", "secrets.env", CLIENT_SECRET, "accepted.json", "mcp.json", "mcp.accepted.json", "models.toml", "evals",
+    "skills", "templates", "tools.d", "workflows",
 ];
 /// What a system makes again (logs, fetched packages and pages, sockets), and the workspace, which holds the person's own files.
 const NOT_STATE: [&str; 6] = ["log", "mcp", "web", "workspace", GATEWAY, RUN];
