@@ -121,6 +121,28 @@ fn a_prompt_waits_for_a_stopped_agent_and_is_answered_once() {
     assert_eq!(exchanges(&system, &session).len(), 1);
 }
 
+/// As in a paused container: all parts stand still for longer than a lease lasts, and the store is the first to go on. The holder of the turn
+/// is not lost, so the model is not asked again.
+#[test]
+fn a_turn_goes_on_after_all_parts_have_stood_still() {
+    let answer = [json!({"text": "One "}), json!({"sleep_ms": 3_000}), json!({"text": "two."})];
+    let system = Builder::default().script(&[json!({"events": answer})]).start();
+    let session = system.session();
+    let (address, body) = (system.address(), say(&session, "hello there"));
+    let received = std::thread::spawn(move || Client::connect(address).post("/api/chat/events", &body));
+    until("it has begun", || events(&system, &session).iter().any(|event| event["type"] == "text_delta"));
+    let parts = ["store", "model", "agent"];
+    parts.iter().for_each(|part| system.signal(part, Signal::SIGSTOP));
+    std::thread::sleep(Duration::from_millis(u64::try_from(ken_types::limits::LEASE_MS).unwrap() + 5_000));
+    for part in parts {
+        system.signal(part, Signal::SIGCONT);
+        std::thread::sleep(Duration::from_millis(200));
+    }
+    let answer = received.join().expect("the caller").expect(200);
+    assert_eq!(answer.text("/result/text"), "One two.");
+    assert!(events(&system, &session).iter().all(|event| event["type"] != "submission_resumed"));
+}
+
 #[test]
 fn everything_survives_a_power_cut() {
     let mut system = System::start();

@@ -14,6 +14,8 @@ use crate::tables::OldLease;
 const RESTART_GRACE_MS: i64 = 500;
 /// How long a holder has to renew its lease when changes can be stored again. It tries at least once a second meanwhile.
 const FAILURE_GRACE_MS: i64 = 5_000;
+/// A lease that has not been renewed is looked at in time. If it is later than this, in milliseconds, this process stood still.
+const STOOD_STILL_MS: i64 = 2_000;
 /// How long a holder has to end a submission after it was asked to abort it, in milliseconds. After that, another holder can claim the
 /// submission.
 const ABORT_TIMEOUT_MS: i64 = 10_000;
@@ -133,6 +135,12 @@ impl Leases {
             held.connection = None;
             held.silent_at = 0;
         }
+    }
+
+    /// Whether this process has stood still, as all of them do in a paused container. What the holders sent meanwhile has not been read yet.
+    pub(crate) fn has_stood_still(&self, now: i64) -> bool {
+        // 0 is the time of leases that are known to be lost.
+        self.held.values().any(|held| held.silent_at > 0 && held.silent_at + STOOD_STILL_MS < now)
     }
 
     /// Gives all holders some time. Called after nothing could be stored for a while, and so no lease renewed and no submission ended. What
@@ -303,6 +311,20 @@ mod tests {
         leases.spare(after);
         leases.set_time_left(&lease_of(1), 3_600_000, after);
         assert_eq!(leases.due(after + LEASE_MS - 1).len(), 1, "the abort");
+    }
+
+    #[test]
+    fn a_lease_that_is_looked_at_far_too_late_shows_that_this_process_stood_still() {
+        let mut leases = Leases::default();
+        assert!(!leases.has_stood_still(i64::MAX));
+        leases.add_claimed(&claim("one", 3_600_000, None), 7, 0);
+        for (now, stood_still) in
+            [(LEASE_MS, false), (LEASE_MS + STOOD_STILL_MS, false), (LEASE_MS + STOOD_STILL_MS + 1, true)]
+        {
+            assert_eq!(leases.has_stood_still(now), stood_still, "{now}");
+        }
+        leases.mark_lost(&lease_of(1));
+        assert!(!leases.has_stood_still(10 * LEASE_MS), "it is known to be lost");
     }
 
     #[test]
