@@ -210,7 +210,6 @@ pub(crate) fn run_in(
     let status = status.code().unwrap_or(CANNOT_CONFINE);
     let duration = begun.elapsed();
     if matches!(status, CANNOT_CONFINE | CANNOT_EXECUTE | NOT_FOUND)
-        && !stderr.head.trim_ascii_end().contains(&b'\n') // more lines are the command's own
         && let Some(error) = reported(&stderr.head)
     {
         return Err(error);

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::process::{Output, Stdio};
 use std::time::Duration;
 
-use ken_types::error::{JSON_ERRORS, reported};
+use ken_types::error::{JSON_ERRORS, reported_last};
 use ken_types::{Code, Error};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -136,7 +136,7 @@ fn aliases_of(text: &str) -> Result<Vec<Alias>, Error> {
 
 /// Returns the error that a tool printed on standard error.
 fn error_of(output: &Output) -> Error {
-    match reported(&output.stderr) {
+    match reported_last(&output.stderr) {
         Some(error) if error.code == Code::NotFound => Error { code: Code::Invalid, ..error },
         Some(error) => error,
         None => Error::internal(format!("ken-textgen failed: {}", String::from_utf8_lossy(&output.stderr).trim())),

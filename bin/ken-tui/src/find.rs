@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 use ken_client::{Endpoint, Gateway, Secret, gateway_url};
 use ken_tool::find_program;
 use ken_types::Error;
-use ken_types::error::{JSON_ERRORS, reported};
+use ken_types::error::{JSON_ERRORS, reported_last};
 use ken_types::places::Places;
 
 use crate::cli::Cli;
@@ -121,7 +121,7 @@ impl Finder {
 
 /// Returns the error that `ken up` printed on standard error.
 fn refusal(stderr: &[u8]) -> Error {
-    let error = reported(stderr).unwrap_or_else(|| Error::internal(String::from_utf8_lossy(stderr).trim()));
+    let error = reported_last(stderr).unwrap_or_else(|| Error::internal(String::from_utf8_lossy(stderr).trim()));
     Error::unavailable(format!("the system does not start: {}", error.message))
         .hint(error.hint.as_deref().unwrap_or("`ken doctor` finds what is wrong"))
 }

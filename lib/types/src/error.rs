@@ -97,14 +97,18 @@ pub fn wants_json_errors() -> bool {
     std::env::var_os(JSON_ERRORS.0).is_some_and(|value| value == JSON_ERRORS.1)
 }
 
-/// Returns the error that a program of ken has written to standard error: its last line, if that is `{"error":{…}}`.
+/// Returns the error that a program of ken has written to standard error, if that is the single line `{"error":{…}}`.
 pub fn reported(stderr: &[u8]) -> Option<Error> {
     #[derive(Deserialize)]
     struct Line {
         error: Error,
     }
-    let line = stderr.trim_ascii_end().rsplit(|byte| *byte == b'\n').next()?;
-    serde_json::from_slice(line).ok().map(|Line { error }| error)
+    serde_json::from_slice(stderr).ok().map(|Line { error }| error)
+}
+
+/// Does the same for the last line of a program that may write others before it, such as warnings.
+pub fn reported_last(stderr: &[u8]) -> Option<Error> {
+    reported(stderr.trim_ascii_end().rsplit(|byte| *byte == b'\n').next()?)
 }
 
 /// An error as it is sent: `{"code","message","hint"?,"at"?,"retry_after_ms"?,"outcome"?}`.
