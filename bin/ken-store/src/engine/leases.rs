@@ -14,7 +14,8 @@ use crate::tables::OldLease;
 const RESTART_GRACE_MS: i64 = 500;
 /// How long a holder has to renew its lease when changes can be stored again. It tries at least once a second meanwhile.
 const FAILURE_GRACE_MS: i64 = 5_000;
-/// A lease that has not been renewed is looked at in time. If it is later than this, in milliseconds, this process stood still.
+/// A lease that was not renewed is checked as soon as its time is up. If that happens later than this, in milliseconds, this process stood
+/// still.
 const STOOD_STILL_MS: i64 = 2_000;
 /// How long a holder has to end a submission after it was asked to abort it, in milliseconds. After that, another holder can claim the
 /// submission.
@@ -137,7 +138,7 @@ impl Leases {
         }
     }
 
-    /// Whether this process has stood still, as all of them do in a paused container. What the holders sent meanwhile has not been read yet.
+    /// Whether this process has stood still, as all processes of a paused container do. What the holders have sent has then not been read yet.
     pub(crate) fn has_stood_still(&self, now: i64) -> bool {
         // 0 is the time of leases that are known to be lost.
         self.held.values().any(|held| held.silent_at > 0 && held.silent_at + STOOD_STILL_MS < now)

@@ -529,10 +529,11 @@ impl BatchWriter {
     fn run_batch(&mut self, mut batch: Batch, releases: Vec<Lease>) {
         let now = self.clock.elapsed_ms();
         let can_check = now >= self.retry_at && !self.stores_nothing;
-        if can_check && self.leases.has_stood_still(now) {
+        let mut due = if can_check { self.leases.due(now) } else { Vec::new() };
+        if !due.is_empty() && self.leases.has_stood_still(now) {
             self.leases.spare(now);
+            due = self.leases.due(now);
         }
-        let due = if can_check { self.leases.due(now) } else { Vec::new() };
         let idle = batch.jobs.is_empty() && releases.is_empty() && due.is_empty() && !self.aborts;
         let claiming = self.pending.iter().any(|claim| self.maybe_open.fits(claim));
         if !batch.jobs.is_empty() {
