@@ -396,6 +396,9 @@ const UP: &[Running] = &[
         std::fs::create_dir_all(system.home().join("tools.d")).unwrap();
         std::fs::write(system.home().join("tools.d/bad.json"), "{").unwrap();
     }),
+    ("the next start would fail at the prices", "models-file", "unknown field `nme`", Builder::default, |system| {
+        std::fs::write(system.home().join("models.toml"), "[[model]]\nnme = 1\n").unwrap();
+    }),
     ("a workflow is not JSON", "workflow-left-out", "malformed JSON", Builder::default, |system| {
         std::fs::create_dir_all(system.home().join("workflows")).unwrap();
         std::fs::write(system.home().join("workflows/bad.json"), "{").unwrap();

@@ -32,7 +32,7 @@ impl Filter for Ask {
     const NAME: &'static str = "ken-model";
     const ABOUT: &'static str = "Answer a model call: a text or {\"messages\": […]} in, the answer out";
     const AFTER_HELP: &'static str = "Without --model and KEN_MODEL, the models of ken.toml answer, else the engine rules.\n\
-        ken-model list shows the providers' models, ken-model try PROVIDER/MODEL calls one.\n\
+        ken-model list shows the providers' models, ken-model try PROVIDER/MODEL calls one, ken-model check reads the configuration.\n\
         ken-model --home DIR or --config FILE listens for other parts instead; see ken-model(8).";
 
     fn inline(&self) -> Option<&str> {

@@ -17,9 +17,7 @@ use crate::config;
 pub(super) fn check(places: &Places, config: &Config, is_up: bool, findings: &mut Findings) {
     let state = is_up.then(|| call::<ModelInfo>(places, "model", &Nothing {})).flatten();
     check_keys(places, config, state.as_ref(), findings);
-    if !is_up {
-        check_prices(places, findings);
-    }
+    check_prices(places, findings);
     let Some(ModelState { models, unusable, .. }) = state else { return };
     for one in unusable {
         match models.first() {
@@ -35,7 +33,7 @@ pub(super) fn check(places: &Places, config: &Config, is_up: bool, findings: &mu
     }
 }
 
-/// Reports a `models.toml` with which ken-model would not start. What is wrong in the other files has been reported already.
+/// Reports a `models.toml` with which ken-model does not start, now or the next time. What is wrong in the other files has been reported already.
 fn check_prices(places: &Places, findings: &mut Findings) {
     let file = places.config.with_file_name("models.toml").display().to_string();
     if let Err(Error { at: Some(at), message, .. }) = json_of::<Value>(places, "ken-model", &["check", "--json"])

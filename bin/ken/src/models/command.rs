@@ -20,7 +20,7 @@ use crate::typed;
 #[command(
     name = "ken model",
     bin_name = "ken model",
-    after_help = "`ken model list`, `try` and `events` are those of ken-model: `ken-model list --help`."
+    after_help = "`ken model list`, `check`, `try` and `events` are those of ken-model: `ken-model list --help`."
 )]
 struct Commands {
     #[command(subcommand)]
