@@ -758,7 +758,7 @@ fn a_schedule_that_fired_with_a_clock_years_ahead_fires_again() {
 /// A schedule that was made while the clock was ahead, and has not fired, goes on when the clock is put back: while a scheduler runs, before
 /// it starts, and when the schedule is resumed. One that has fired meanwhile waits for its next slot.
 #[test]
-fn a_schedule_that_was_made_while_the_clock_was_ahead_goes_on_when_it_is_put_back() {
+fn a_schedule_that_was_made_while_the_clock_was_ahead_goes_on_when_it_clock_set_back() {
     const HOUR: i64 = 3_600_000;
     let now = || ken_types::Timestamp::of_system().millis();
     let mut system = Builder::default().env("KEN_CLOCK", &format!("0={HOUR}*1")).start();

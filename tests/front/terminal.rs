@@ -121,8 +121,8 @@ fn output_that_cannot_be_written_is_an_error() {
     }
 }
 
-/// A program in whose place `ken` was started has its output. Each program has its own status for one that is full; one that is closed,
-/// the program could not see.
+/// `ken mcp list` and others replace `ken` by another program. That program reports an output that is full, with its own exit status. It could
+/// not notice an output that is closed, so `ken` does.
 #[test]
 fn output_of_a_program_that_ken_becomes_is_checked_before() {
     let system = Builder::default().start();

@@ -15,8 +15,8 @@ const CALL_TIMEOUT: Duration = Duration::from_secs(10);
 /// The pause after a failed call of the store, and the shortest pause between two calls.
 const RETRY_PAUSE: Duration = Duration::from_secs(1);
 const MIN_PAUSE: Duration = Duration::from_millis(5);
-/// The longest pause while a request is pending. Requests expire by the wall clock, which can be set, and which goes on while the machine
-/// is suspended; a pause does not.
+/// The longest pause while a request is pending. Requests expire by the wall clock, which can be set and which runs while the machine is
+/// suspended. A pause is measured by the monotonic clock, which does neither.
 const MAX_PAUSE: Duration = Duration::from_secs(10);
 
 pub(crate) async fn run(approver: Arc<Approver>, mut stop: Stop) {

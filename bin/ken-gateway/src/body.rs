@@ -71,13 +71,13 @@ pub(crate) fn check_size(name: &str, text: &str, max: usize) -> Result<(), Error
     Ok(())
 }
 
-/// Returns a text of a body; `None` if it is absent.
+/// Returns a field of a body that is a string; `None` if it is absent.
 pub(crate) fn text<'a>(body: &'a Map<String, Value>, name: &str) -> Result<Option<&'a str>, Error> {
     let wrong = || Error::invalid(pointer(name), format!("{name} is not a string"));
     body.get(name).map(|value| value.as_str().ok_or_else(wrong)).transpose()
 }
 
-/// Returns a switch of a body, which is off if it is absent.
+/// Returns a field of a body that is true or false; false if it is absent.
 pub(crate) fn switch(body: &Map<String, Value>, name: &str) -> Result<bool, Error> {
     let wrong = || Error::invalid(pointer(name), format!("{name} is neither true nor false"));
     Ok(body.get(name).map(|value| value.as_bool().ok_or_else(wrong)).transpose()?.unwrap_or(false))

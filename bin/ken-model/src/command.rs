@@ -1,5 +1,5 @@
-//! `ken-model list`, `check`, `try` and `events`: what the providers offer, whether the files are right, whether a model answers, and
-//! what it answers piece by piece.
+//! The commands of `ken-model`: `list` prints what the providers offer, `check` reads the configuration, `try` sends one prompt, and
+//! `events` prints an answer piece by piece.
 
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};

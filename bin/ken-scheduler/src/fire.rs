@@ -15,7 +15,7 @@ use ken_types::{Offset, Timestamp};
 use tokio::time::{Instant, sleep, sleep_until};
 
 use crate::plan::Clock;
-use crate::record::{fire_of, record_put_back, record_without_slots};
+use crate::record::{fire_of, record_after_set_back, record_without_slots};
 use crate::scheduler::Scheduler;
 
 /// The pause after a failed call of the store.
@@ -81,7 +81,7 @@ async fn fire(scheduler: &Scheduler) {
     let mut upcoming = VecDeque::new();
     let mut fires = Vec::new();
     let mut due_until = None;
-    // What the clock has shown. While no scheduler ran, it may have been put back.
+    // The time of the last call of the store. The clock may have been set back while no scheduler ran.
     let mut shown = i64::MAX;
     loop {
         changes.mark_unchanged();
@@ -92,7 +92,7 @@ async fn fire(scheduler: &Scheduler) {
             fires: std::mem::take(&mut fires),
             timed_out: times.passed_ids(Instant::now()),
             due_until,
-            is_put_back: now < shown,
+            clock_set_back: now < shown,
         };
         let advanced = match scheduler.change::<SchedulesAdvance>(&advance).await {
             Ok(advanced) => advanced,
@@ -109,7 +109,7 @@ async fn fire(scheduler: &Scheduler) {
         if due_until.take().is_some() {
             upcoming = advanced.due.into_iter().map(|due| UpcomingFire::new(due, clock)).collect();
         }
-        fires.extend(advanced.ahead.iter().filter_map(|ahead| record_put_back(ahead, now)));
+        fires.extend(advanced.ahead.iter().filter_map(|ahead| record_after_set_back(ahead, now)));
         if !fires.is_empty() {
             continue;
         }

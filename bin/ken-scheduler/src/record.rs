@@ -35,10 +35,10 @@ pub(crate) fn fire_of(due: &DueSchedule, clock: Clock) -> Result<Fire, Error> {
 /// If the last recorded slot is further in the future than this, in milliseconds, the clock was wrong when it was recorded.
 const WRONG_CLOCK_MS: i64 = 24 * 3_600_000;
 
-/// Returns the progress of a schedule after the clock has been put back to `now`; the next slot is not changed. No slot that has a record is
-/// fired again, unless the clock was wrong. Without a record, the mark says only when the schedule was made, changed or resumed, and with
-/// it the schedule would sleep until the clock gets there.
-pub(crate) fn put_back(progress: Progress, last_slot: Option<i64>, now: i64) -> Progress {
+/// Returns the progress with which a schedule goes on after the clock was set back to `now`; its next slot is not changed. No slot that has a
+/// record fires again, unless the clock was wrong. Without such a slot, the mark only says when the schedule was made, changed or resumed, and
+/// the schedule would fire nothing until the clock reaches that time.
+pub(crate) fn after_set_back(progress: Progress, last_slot: Option<i64>, now: i64) -> Progress {
     if progress.mark <= now {
         return progress;
     }
@@ -47,9 +47,9 @@ pub(crate) fn put_back(progress: Progress, last_slot: Option<i64>, now: i64) -> 
 }
 
 /// Returns the record that makes a schedule go on from `now`; `None` if it goes on after its last slot, which is ahead.
-pub(crate) fn record_put_back(ahead: &AheadSchedule, now: i64) -> Option<Fire> {
+pub(crate) fn record_after_set_back(ahead: &AheadSchedule, now: i64) -> Option<Fire> {
     let AheadSchedule { schedule, last_slot } = ahead;
-    let progress = put_back(schedule.progress, *last_slot, now);
+    let progress = after_set_back(schedule.progress, *last_slot, now);
     let (timing, _) = Timing::parse(&schedule.id, &schedule.settings, progress.anchor).ok()?;
     let progress = Progress { next: timing.next(progress.mark), ..progress };
     (progress != schedule.progress).then(|| Fire { progress, ..record_without_slots(schedule) })
@@ -86,7 +86,7 @@ mod tests {
             (now + day + 1, Some(now + day + 1), now),
         ] {
             for (anchor, anchored) in [(now - 7, now - 7), (mark, expected)] {
-                let progress = put_back(Progress { anchor, mark, next: None }, last_slot, now);
+                let progress = after_set_back(Progress { anchor, mark, next: None }, last_slot, now);
                 assert_eq!((progress.mark, progress.anchor), (expected, anchored), "{} {last_slot:?}", mark - now);
             }
         }

@@ -18,7 +18,7 @@ use crate::clock::WallClock;
 use crate::definition::{Definition, check_slug};
 use crate::plan::Clock;
 use crate::preview;
-use crate::record::{fire_of, put_back};
+use crate::record::{after_set_back, fire_of};
 use crate::timing::Timing;
 
 const CALL_TIMEOUT: Duration = Duration::from_secs(10);
@@ -101,7 +101,7 @@ impl Scheduler {
             let id = old.as_ref().map_or(&args.id, |old| &old.schedule.id);
             let (timing, zone) = Timing::parse(id, &definition.settings, now)?;
             timing.check(now)?;
-            let mark = old.as_ref().map_or(now, |old| put_back(old.progress, old.last_slot, now).mark.max(now));
+            let mark = old.as_ref().map_or(now, |old| after_set_back(old.progress, old.last_slot, now).mark.max(now));
             let put = PutSchedule {
                 id: id.clone(),
                 slug: args.slug.clone(),
@@ -164,7 +164,7 @@ impl Scheduler {
         let now = self.clock.now();
         let when = |settings: &Settings| (settings.schedule.clone(), settings.timezone.clone());
         let is_retimed = when(&old.schedule.settings) != when(&new.settings);
-        let progress = put_back(old.progress, old.last_slot, now);
+        let progress = after_set_back(old.progress, old.last_slot, now);
         let anchor = if is_retimed { now } else { progress.anchor };
         let (timing, zone) = Timing::parse(&old.schedule.id, &new.settings, anchor)?;
         if is_retimed {
@@ -226,7 +226,7 @@ impl Scheduler {
             fires: vec![fire_of(&due, clock)?],
             timed_out: Vec::new(),
             due_until: None,
-            is_put_back: false,
+            clock_set_back: false,
         };
         self.change::<SchedulesAdvance>(&advance).await?;
         Ok(true)

@@ -26,7 +26,7 @@ pub(crate) const DELETIONS: [Kind; 3] = [
 pub(crate) const OTHERS: [Kind; 15] = [
     ("indexing", |tables, change| more(reindex::slice(tables, change))),
     ("merging the indexes", |tables, change| more(indexes::slice(tables, change))),
-    ("putting right when sessions were used", |tables, change| sessions::bring_back(tables, change.now)),
+    ("correcting when sessions were last used", |tables, change| sessions::correct_last_use(tables, change.now)),
     ("removing idempotency keys", |tables, change| more(keys::prune(tables, change.now))),
     ("removing events of the system", |tables, change| more(system::prune(tables, change.now))),
     ("removing expired streams", |tables, change| more(public::sweep(tables, change))),

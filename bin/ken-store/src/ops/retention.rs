@@ -9,12 +9,12 @@ use crate::ops::purges;
 use crate::rules::{record, stream_names};
 use crate::tables::{SessionKind, Tables};
 
-/// The names under which the settings and the progress are stored: the time up to which the last round has believed the clock, and what the
-/// clock has shown then. The latter is removed when the settings change.
+/// The names under which the settings and the progress are stored: the time that the last round took for the current one, and the time that
+/// the clock showed during that round. Changed settings remove the second, so that a round begins at once.
 const SETTINGS: &str = "retention";
 const BELIEVED: &str = "retention.at";
 const ROUND_AT: &str = "retention.round";
-/// By how much a round goes on at most, and the time between two rounds unless there is something to catch up; in milliseconds.
+/// The time between two rounds in milliseconds, and the most by which the time that a round goes by is later than that of the round before.
 const STEP_MS: i64 = 24 * 3_600_000;
 /// The time between two rounds that catch up, in milliseconds: a little less than the interval at which background work is done in any case.
 /// While there is much to do, it is done far more often.
@@ -32,9 +32,9 @@ pub(crate) fn set(tables: &dyn Tables, retention: Retention) -> Result<(), Error
     tables.remove_stored_value(ROUND_AT)
 }
 
-/// Returns the time by which the round that is due now goes; `None` if none is due. A clock that is wrong for a moment must not delete
-/// everything, and there is no other clock to compare it with. So a round goes on by a day at most, and what was missed is caught up in
-/// several.
+/// Returns the time that a round takes for the current one when it decides what is too old; `None` if no round is due. A clock that is wrong
+/// for a moment must not delete everything, and there is no other clock to compare it with. So this time moves on by a day in each round at
+/// most; several rounds catch up after a longer pause.
 fn round(tables: &dyn Tables, now: Timestamp) -> Result<Option<Timestamp>, Error> {
     let stored = |name| {
         let value = tables.stored_value(name)?;
@@ -42,7 +42,7 @@ fn round(tables: &dyn Tables, now: Timestamp) -> Result<Option<Timestamp>, Error
     };
     let believed = match stored(BELIEVED)? {
         Some(at) if at > now => {
-            // The clock was ahead. Without this, there would be no round until it gets there.
+            // The clock was ahead during the last round. Without this correction, no round would be due before that time.
             store(tables, BELIEVED, now)?;
             now
         }

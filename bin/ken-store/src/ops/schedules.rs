@@ -425,7 +425,7 @@ impl Write for SchedulesAdvance {
         Ok(Advanced {
             running: running.collect(),
             due,
-            ahead: if args.is_put_back { tables.schedules_ahead(args.now)? } else { Vec::new() },
+            ahead: if args.clock_set_back { tables.schedules_ahead(args.now)? } else { Vec::new() },
             next_fire: tables.next_fire()?,
             retry_in_ms: tables.next_schedule_retry(now)?.map(|at| at - now),
         })

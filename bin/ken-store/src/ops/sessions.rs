@@ -27,7 +27,7 @@ const MAX_EXAMINED: usize = 5_000;
 /// The maximum number of sessions that the error for an ambiguous name lists.
 const MAX_CANDIDATES: usize = 10;
 
-/// How far ahead of the clock the last use of a session can be, in milliseconds: clocks are set back a little all the time.
+/// How far in the future the last use of a session may lie before it is corrected, in milliseconds. Clocks are often set back a little.
 const MAX_AHEAD_MS: i64 = 60_000;
 
 impl SessionRow {
@@ -380,9 +380,9 @@ pub(super) fn touch(tables: &dyn Tables, session: &SessionRow, change: &mut Chan
     Ok(())
 }
 
-/// Brings back sessions that were used while the clock was ahead. Returns that nothing is left to do.
-pub(super) fn bring_back(tables: &dyn Tables, now: Timestamp) -> Result<Left, Error> {
-    tables.bring_back_sessions(now.plus_millis(MAX_AHEAD_MS), now)?;
+/// Corrects when sessions were last used, if that was while the clock was ahead.
+pub(super) fn correct_last_use(tables: &dyn Tables, now: Timestamp) -> Result<Left, Error> {
+    tables.correct_last_use(now.plus_millis(MAX_AHEAD_MS), now)?;
     Ok(Left::Nothing)
 }
 

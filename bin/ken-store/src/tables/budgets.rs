@@ -58,8 +58,8 @@ impl dyn Tables + '_ {
         self.execute(sql, params![before])
     }
 
-    /// Removes the usage that was last counted this long before now, and this long before the last time at which any was counted: a clock
-    /// that is wrong once must not remove all of it.
+    /// Removes usage that has not changed for this long, both before now and before the newest change of any usage: a clock that is wrong once
+    /// must not remove everything.
     pub fn prune_budgets(&self, now: Timestamp, age_ms: i64) -> Result<(), Error> {
         let sql = "DELETE FROM budgets WHERE updated_at < ?1
                    AND updated_at < (SELECT max(newest.updated_at) FROM budgets AS newest) - ?2";

@@ -168,9 +168,9 @@ impl dyn Tables + '_ {
         self.execute(sql, params![stream, now])
     }
 
-    /// Sets `updated_at` to about now where it is after a time in the future, in the same order: the clock was ahead when these sessions were
-    /// used. Without this, they would stand before all others until the clock gets there.
-    pub fn bring_back_sessions(&self, future: Timestamp, now: Timestamp) -> Result<(), Error> {
+    /// Sets `updated_at` to just before now where it is later than `future`, and keeps the order: these sessions were used while the clock was
+    /// ahead. Without this, they would stand before all others in lists until the clock reaches that time.
+    pub fn correct_last_use(&self, future: Timestamp, now: Timestamp) -> Result<(), Error> {
         let of = |which: &str| format!("SELECT stream, updated_at FROM sessions WHERE updated_at > ?1 AND {which}");
         let sql = format!(
             "UPDATE sessions SET updated_at = ?2 - ahead.place FROM (

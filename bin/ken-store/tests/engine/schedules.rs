@@ -276,7 +276,7 @@ async fn a_schedule_that_is_stored_disabled_never_fires() {
     let put = |enabled, expect| PutSchedule { enabled, expect, progress, ..put_of("s", settings()) };
     let advanced = async || {
         let advance =
-            Advance { now: 10, fires: Vec::new(), timed_out: Vec::new(), due_until: Some(10), is_put_back: false };
+            Advance { now: 10, fires: Vec::new(), timed_out: Vec::new(), due_until: Some(10), clock_set_back: false };
         kit.write::<SchedulesAdvance>(advance).await.unwrap()
     };
     for (enabled, expect) in [(false, None), (true, Some(1)), (false, Some(2))] {
@@ -303,7 +303,7 @@ async fn a_schedule_that_has_ended_is_removed_after_thirty_days() {
         overlap: Overlap::Skip,
         timeout_ms: 600_000,
     };
-    let advance = Advance { now: 10, fires: vec![fire], timed_out: Vec::new(), due_until: None, is_put_back: false };
+    let advance = Advance { now: 10, fires: vec![fire], timed_out: Vec::new(), due_until: None, clock_set_back: false };
     kit.write::<SchedulesAdvance>(advance).await.unwrap();
     // Runs by hand that wait when it ends are skipped, and do not count as its last status.
     kit.start_run("s", "waiting").await.unwrap();

@@ -522,9 +522,9 @@ pub struct Advance {
     /// The reply lists the schedules that fire up to this time, which can be in the future. If absent, it lists none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub due_until: Option<i64>,
-    /// Whether the reply lists the schedules whose mark is after `now`, because the clock may have been put back.
+    /// Whether the reply lists the schedules whose mark is after `now`, because the clock may have been set back.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub is_put_back: bool,
+    pub clock_set_back: bool,
 }
 
 /// The outcome of the slots of a schedule up to `progress.mark`.
