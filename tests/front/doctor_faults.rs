@@ -115,7 +115,7 @@ const DOWN: &[(&str, &str, &str, Seed)] = &[
         std::fs::remove_file(home.path("state/store/ken.db")).unwrap();
         None
     }),
-    ("the database of a newer release", "database", "newer", |home| {
+    ("the database of a newer release", "database", "100000, this ken-store knows", |home| {
         sqlite(home, "PRAGMA user_version = 100000");
         None
     }),

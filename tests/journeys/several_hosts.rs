@@ -104,7 +104,7 @@ fn a_store_that_stood_still_during_a_migration_does_not_write() {
     let Some(server) = Postgres::start(&[]) else { return };
     let database = server.database();
     let sql = |sql: &str| server.sql(&database, &format!("SET search_path = ken; {sql}"));
-    let first = home_on(&server.url(&database));
+    let mut first = home_on(&server.url(&database));
     let stands = Pid::from_raw(first.pid("store"));
     kill(stands, Signal::SIGSTOP).unwrap();
     // As before the last migration.
@@ -123,6 +123,12 @@ fn a_store_that_stood_still_during_a_migration_does_not_write() {
     assert_eq!(add(&first, "late"), 503);
     assert_eq!(sql("SELECT count(*) FROM knowledge WHERE title = 'late'"), "0");
     assert_eq!(sql("SELECT active, leads FROM hosts ORDER BY renewed_at"), seen);
+    // A system that is started now is ready for a server that fits, and says that this one does not.
+    assert_eq!(first.down(), Some(0));
+    let started = first.ken(&["up", "-d", "--port", "0", "--cognitive-port", "0"]);
+    let said = String::from_utf8(started.stderr).unwrap();
+    assert!(started.status.success() && said.starts_with("ken: store: ") && said.contains("has version 99"), "{said}");
+    assert!(first.ken(&["down"]).status.success());
 }
 
 /// Both gateways get the same request at the same time. `KEN_PAIRS=10000` is the long form.

@@ -38,13 +38,13 @@ pub(crate) fn print(done: Result<String, Error>) -> ExitCode {
     }
 }
 
-/// Says what is wrong in one line on standard error.
+/// Says what is wrong on standard error: a sentence, or a line of JSON if the environment asks for that.
 pub(crate) fn fail(error: &Error) -> ExitCode {
     // That the reader of the output has ended is no error, and has no message.
     if error.message.is_empty() {
         return ExitCode::SUCCESS;
     }
-    _ = writeln!(std::io::stderr(), "ken-store: {error}");
+    _ = std::io::stderr().write_all(ken_tool::error_text("ken-store", error, false).as_bytes());
     ExitCode::from(error.code.exit_status())
 }
 

@@ -30,6 +30,8 @@ const PROGRAM: Program = Program {
 const SERVER_TIMEOUT: Duration = Duration::from_secs(2);
 /// The interval at which the settings are offered again to a server that is not there.
 const LOOK_INTERVAL: Duration = Duration::from_millis(500);
+/// How often the store looks for connections for reading that are missing.
+const READERS_INTERVAL: Duration = Duration::from_secs(5);
 
 pub(crate) fn run() -> ExitCode {
     ken_service::run::<Own, _, _>(PROGRAM, async |start| {
@@ -84,10 +86,21 @@ async fn until_stopped(mut stop: Stop, work: impl Future<Output = ()>) {
 
 /// Tells kend what keeps the store from working, and that it works again.
 async fn report_failures(store: &Store) {
-    let mut reported = String::new();
+    let (mut failure, mut reported) = (String::new(), String::new());
     loop {
-        reported = store.failure_other_than(&reported).await;
-        report_status(&reported);
+        let now = match timeout(READERS_INTERVAL, store.failure_other_than(&failure)).await {
+            Ok(changed) => {
+                failure.clone_from(&changed);
+                changed
+            }
+            // Nobody tells that connections for reading are missing, which counts while nothing worse is the matter.
+            Err(_) if failure.is_empty() => store.read_failure().unwrap_or_default(),
+            Err(_) => continue,
+        };
+        if now != reported {
+            report_status(&now);
+            reported = now;
+        }
     }
 }
 

@@ -294,6 +294,11 @@ impl Store {
         self.watch.until(|condition| Some(failure(condition)).filter(|failure| failure != known)).await
     }
 
+    /// Returns which connections for reading are missing and why, if some are.
+    pub fn read_failure(&self) -> Option<String> {
+        self.readers.failure()
+    }
+
     /// Returns counters and queue lengths, without reading the database.
     pub fn stats(&self) -> Map<String, Value> {
         let Counters { writes, refused, given_up, batches, failed_batches, claims, leases_lost, held, .. } =
@@ -316,7 +321,7 @@ impl Store {
         if let Some(why) = self.failure() {
             stats.insert("failure".into(), why.into());
         }
-        if let Some(why) = self.readers.failure() {
+        if let Some(why) = self.read_failure() {
             stats.insert("read_failure".into(), why.into());
         }
         let failing = self.writer.counters().failing_work.lock().clone();

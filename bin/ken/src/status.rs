@@ -60,11 +60,7 @@ pub(crate) fn run(places: &Places, args: &Status) -> Outcome {
             for error in &status.config.errors {
                 print_note(&format!("the last good configuration is in force: {error}"));
             }
-            for (name, says) in status.parts.iter().filter_map(|part| Some((&part.name, part.status_text.as_ref()?))) {
-                if !says.is_empty() {
-                    print_note(&format!("{name}: {says}"));
-                }
-            }
+            note_reports(&status.parts);
             // With a file that cannot be read, nothing is known of the parts.
             let config = effective_config(&places.config).unwrap_or_default();
             let silent = silent_parts(places, &config, &status.parts);
@@ -87,6 +83,15 @@ pub(crate) fn run(places: &Places, args: &Status) -> Outcome {
                 Code::NotFound => UNKNOWN,
                 _ => NOT_ALL_UP,
             }))
+        }
+    }
+}
+
+/// Prints what parts have reported about themselves, such as why the store cannot write.
+pub(crate) fn note_reports(parts: &[PartStatus]) {
+    for (name, says) in parts.iter().filter_map(|part| Some((&part.name, part.status_text.as_ref()?))) {
+        if !says.is_empty() {
+            print_note(&format!("{name}: {says}"));
         }
     }
 }

@@ -3,15 +3,19 @@
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, ExitCode, Stdio};
+use std::time::Duration;
 
 use clap::Args;
 use ken_types::Error;
+use ken_types::ops::kend::{PartsStatus, StatusArgs};
 
+use crate::client::{KEND, call};
 use crate::doctor::{Finding, sandbox};
 use crate::external::{cannot_run, installed};
 use crate::globals::Globals;
 use crate::output::{Outcome, print_line};
 use crate::progress::during;
+use crate::status::note_reports;
 
 #[derive(Debug, Args)]
 pub(crate) struct Up {
@@ -53,7 +57,15 @@ pub(crate) fn run(globals: &Globals, up: &Up) -> Outcome {
     let started = kend.spawn().map_err(|error| cannot_run(&kend, &error))?;
     // The question takes as long as kend takes to read its configuration, so it is asked meanwhile.
     warn_about_sandbox();
-    wait_for_ready_line(started)
+    let done = wait_for_ready_line(started)?;
+    // A store whose database server cannot be used is ready, and works as soon as it can.
+    if done == ExitCode::SUCCESS
+        && let Ok(status) =
+            call::<PartsStatus>(&globals.places()?, KEND, &StatusArgs::default(), Some(Duration::from_secs(5)))
+    {
+        note_reports(&status.parts);
+    }
+    Ok(done)
 }
 
 /// Lets another process warn about the sandbox, because this one is about to become kend and the question would delay it.

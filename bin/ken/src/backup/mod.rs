@@ -15,7 +15,6 @@ use std::io::{self, BufReader, BufWriter, IsTerminal, Read, Write};
 use std::os::fd::AsFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
 
 use clap::Args;
 use ken_types::places::Places;
@@ -23,7 +22,7 @@ use ken_types::{Code, Error};
 
 use crate::access::denied;
 use crate::config;
-use crate::external::{cannot_run, installed};
+use crate::external::{installed, printed};
 use crate::output::{format_count, print_line, print_note};
 use crate::progress::during;
 use archive::Written;
@@ -197,15 +196,7 @@ fn copy_of(database: Option<&Path>, to: &Path) -> Result<Option<File>, Error> {
 
 /// Runs ken-store with these arguments, because only ken-store knows the format of the database.
 fn store(args: &[&OsStr]) -> Result<(), Error> {
-    let mut store = installed("ken-store")?;
-    let output = store.args(args).stdin(Stdio::null()).output().map_err(|error| cannot_run(&store, &error))?;
-    if output.status.success() {
-        return Ok(());
-    }
-    let message = String::from_utf8_lossy(&output.stderr);
-    let code = if output.status.code() == Some(2) { Code::Invalid } else { Code::Unavailable };
-    let message = message.trim().trim_start_matches("ken-store: ").replace('\n', " ");
-    Err(Error::new(code, message))
+    printed(installed("ken-store")?.args(args), Code::Unavailable).map(drop)
 }
 
 /// Reads a backup, or what is in the pipe, to its end.

@@ -1,6 +1,5 @@
 //! Checks of the data on disk: the database and the audit log.
 
-use std::ffi::OsStr;
 use std::fs::DirEntry;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -16,7 +15,8 @@ use ken_types::{Code, Timestamp};
 use serde_json::Value;
 
 use super::system::Running;
-use super::{Findings, ask, bytes_of, call_within};
+use super::{Findings, bytes_of, call_within};
+use crate::external::{installed, printed};
 use crate::output::format_count;
 use crate::{backup, client, sessions};
 
@@ -94,13 +94,16 @@ fn check_database(folder: &Path, is_up: bool, findings: &mut Findings) {
         let why = format!("{writer} has locked it, so that ken-store cannot write");
         findings.error("database-locked", database.display(), why, "end that program, or its transaction");
     }
-    let args = [OsStr::new("--check"), database.as_os_str()];
-    if let Some((false, stderr)) = ask("ken-store", &args) {
-        let why = stderr.trim().strip_prefix("ken-store: ").unwrap_or(stderr.trim()).replace('\n', " ");
-        // A lock is no fault while the system runs, because the store uses the database.
-        if !(is_up && why.contains("locked")) {
-            findings.error("database", database.display(), why, restore);
-        }
+    // If it is missing, that has been reported already.
+    let Ok(mut store) = installed("ken-store") else { return };
+    let checked = printed(store.arg("--check").arg(&database), Code::Invalid);
+    // A lock is no fault while the system runs, because the store uses the database.
+    if let Err(error) = checked
+        && !(is_up && error.message.contains("locked"))
+    {
+        let place = database.display().to_string();
+        let why = error.message.strip_prefix(&format!("{place}: ")).unwrap_or(&error.message).replace('\n', " ");
+        findings.error("database", place, why, error.hint.as_deref().unwrap_or(restore));
     }
 }
 
