@@ -283,10 +283,33 @@ fn readers_without_a_connection_leave_the_reads_to_one_that_has_one() {
     until("all are connected", || finds(&system, "connections-missing").is_none() && !says());
 }
 
+#[test]
+fn a_lock_that_stops_all_writes_is_reported_with_who_holds_it() {
+    let Some(server) = Postgres::start(&[]) else { return };
+    let database = server.database();
+    let system = home_on(&server.url(&database));
+    let mut open = Open::begin(&server, &database);
+    open.input.write_all(b"LOCK TABLE ken.knowledge;\n").unwrap();
+    until("the lock is held", || {
+        server.sql("postgres", "SELECT count(*) FROM pg_locks WHERE mode = 'AccessExclusiveLock'") != "0"
+    });
+    assert!(add(&system, "while it is locked") >= 503);
+    // Others go on, so the store does not count as failing.
+    std::thread::scope(|scope| {
+        scope.spawn(|| add(&system, "again"));
+        until("it is reported", || finds(&system, "lock-held").is_some_and(|why| why.contains("psql of ken (pid ")));
+    });
+    let log = String::from_utf8(system.ken(&["logs", "store"]).stdout).unwrap();
+    assert!(log.contains("a change was not made: ") && log.contains("lock timeout"), "{log}");
+    drop(open);
+    until("it works again", || add(&system, "afterwards") == 201);
+    assert_eq!(finds(&system, "lock-held"), None);
+}
+
 /// A transaction of another program, which is open until this value is dropped.
 struct Open {
     program: Child,
-    _input: ChildStdin,
+    input: ChildStdin,
 }
 
 impl Open {
@@ -299,7 +322,7 @@ impl Open {
         let open =
             "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'psql' AND state = 'idle in transaction'";
         until("the transaction is open", || server.sql("postgres", open) == "1");
-        Open { program, _input: input }
+        Open { program, input }
     }
 }
 

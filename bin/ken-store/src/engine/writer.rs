@@ -120,6 +120,8 @@ pub(crate) trait Job: Send {
     fn comes_first(&self) -> bool;
     /// Makes the change. Returns false if it was refused.
     fn run(&mut self, tables: &dyn Tables, change: &mut Change) -> bool;
+    /// Returns why it was not made.
+    fn error(&self) -> Option<&Error>;
     /// Replaces the answer with an error.
     fn fail(&mut self, error: &Error);
     fn answer(self: Box<Self>);
@@ -149,6 +151,10 @@ where
     fn run(&mut self, tables: &dyn Tables, change: &mut Change) -> bool {
         self.result = Some((self.work)(tables, change));
         matches!(self.result, Some(Ok(_)))
+    }
+
+    fn error(&self) -> Option<&Error> {
+        self.result.as_ref()?.as_ref().err()
     }
 
     fn fail(&mut self, error: &Error) {
@@ -542,7 +548,10 @@ impl BatchWriter {
         if !idle || claiming {
             let begun = Instant::now();
             match self.transact(&mut batch, &releases, &due) {
-                Ok(()) => self.apply(&mut batch),
+                Ok(()) => {
+                    self.log_unavailable(&batch);
+                    self.apply(&mut batch);
+                }
                 Err(error) => self.give_up(&mut batch, &error, releases),
             }
             // A caller's thread must never wait for a network.
@@ -553,6 +562,14 @@ impl BatchWriter {
         // Only now, after the commit: an answer promises that the change survives the loss of power.
         for job in batch.jobs {
             job.answer();
+        }
+    }
+
+    /// Logs the changes for which the database had no time, such as one that waited in vain for a lock: others are made meanwhile, so the
+    /// store does not count as failing.
+    fn log_unavailable(&self, batch: &Batch) {
+        for error in batch.jobs.iter().filter_map(|job| job.error()).filter(|error| error.code == Code::Unavailable) {
+            tracing::warn!("a change was not made: {error}");
         }
     }
 

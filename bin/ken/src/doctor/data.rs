@@ -235,6 +235,10 @@ fn check_server(health: &ServerHealth, findings: &mut Findings) {
         let why = format!("the table {table} has {dead_rows} dead rows and {live_rows} live ones");
         findings.warning("dead-rows", server, why, format!("end old transactions, then: VACUUM ken.{table}"));
     }
+    if let Some(whose) = &health.blocking {
+        let why = format!("changes wait for a lock that a transaction holds, and fail: {whose}");
+        findings.error("lock-held", server, why, "end it, or that program: pg_terminate_backend(PID)");
+    }
     let whose = health.oldest.as_deref().unwrap_or("a program");
     if let Some(age) = health.oldest_ms.filter(|age| *age > OLD_TRANSACTION_MS) {
         let why = format!("a transaction has been open for {} minutes, so that dead rows stay: {whose}", age / 60_000);
@@ -339,6 +343,8 @@ mod tests {
         assert_eq!(found(&ServerHealth { synchronous: false, ..sound.clone() }), ["standby-asynchronous"]);
         assert_eq!(found(&ServerHealth { dead_rows: 50_001, ..sound.clone() }), ["dead-rows"]);
         assert_eq!(found(&ServerHealth { oldest_ms: Some(600_000), ..sound }), ["old-transaction"]);
+        let blocking = Some("psql of ken (pid 7)".to_owned());
+        assert_eq!(found(&ServerHealth { blocking, ..ServerHealth::default() }), ["lock-held"]);
     }
 
     #[test]

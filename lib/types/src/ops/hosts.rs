@@ -32,6 +32,9 @@ pub struct ServerHealth {
     /// The age of the oldest transaction in the database, which keeps such rows from being removed, and whose it is.
     pub oldest_ms: Option<u64>,
     pub oldest: Option<String>,
+    /// Whose transaction holds a lock for which a store waits.
+    #[serde(default)]
+    pub blocking: Option<String>,
 }
 
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]

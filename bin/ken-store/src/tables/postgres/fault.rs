@@ -98,6 +98,7 @@ fn remedy(code: &SqlState) -> Option<&'static str> {
              and ALL ON ALL SEQUENCES IN SCHEMA ken to it; to make the schema, it needs CREATE ON DATABASE"
         }
         SqlState::PROTOCOL_VIOLATION => "a pooler needs pool_mode = transaction or session; see its log",
+        SqlState::LOCK_NOT_AVAILABLE => "end the transaction that holds the lock: `ken doctor` names it",
         SqlState::CANNOT_CONNECT_NOW | SqlState::ADMIN_SHUTDOWN | SqlState::CRASH_SHUTDOWN => "wait for the server",
         _ => return None,
     })

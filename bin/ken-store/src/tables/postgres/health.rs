@@ -22,6 +22,13 @@ const OLDEST: &str = "SELECT (extract(epoch FROM clock_timestamp() - begun) * 10
       UNION ALL SELECT prepared, 'the prepared transaction ' || gid FROM pg_prepared_xacts WHERE database = current_database()
     ) AS transactions ORDER BY begun LIMIT 1";
 
+/// Stores also wait for each other, each for a moment. A prepared transaction has no process.
+const BLOCKING: &str = "SELECT coalesce(concat_ws(' ', nullif(holder.application_name, ''), 'of ' || holder.usename, '(pid ' || holder.pid || ')'),
+        'a prepared transaction') AS whose
+    FROM pg_stat_activity AS waiting, unnest(pg_blocking_pids(waiting.pid)) AS blocking LEFT JOIN pg_stat_activity AS holder ON pid = blocking
+    WHERE waiting.datname = current_database() AND waiting.usename = current_user
+      AND holder.application_name IS DISTINCT FROM waiting.application_name LIMIT 1";
+
 pub(super) fn read(database: &Database) -> Result<ServerHealth, Error> {
     let mut health = unique(database, STANDBYS, params![], standbys)?;
     let dead = |row: &dyn Row| Ok((row.get("name")?, row.get("live")?, row.get("dead")?));
@@ -32,6 +39,7 @@ pub(super) fn read(database: &Database) -> Result<ServerHealth, Error> {
     if let Some((age, whose)) = oldest {
         (health.oldest_ms, health.oldest) = (Some(u64::try_from(age).unwrap_or_default()), Some(whose));
     }
+    health.blocking = first(database, BLOCKING, params![], |row| row.get("whose"))?;
     Ok(health)
 }
 
