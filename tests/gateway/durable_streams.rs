@@ -153,6 +153,11 @@ fn refusals(system: &System) {
     ] {
         post(system, "/streams/no", headers, body).refused(status, kind, at);
     }
+    for (bytes, status) in [(1_024, 200), (1_025, 400)] {
+        let id = "p".repeat(bytes);
+        let headers = [JSON[0], ("Producer-Id", id.as_str()), ("Producer-Epoch", "0"), ("Producer-Seq", "0")];
+        assert_eq!(post(system, "/streams/no", &headers, b"1").status, status, "{bytes}");
+    }
     for (header, value, at) in [
         ("Stream-TTL", "01", "stream-ttl"),
         ("Stream-TTL", "100000000001", "stream-ttl"),

@@ -12,14 +12,9 @@ use ken_tests::{Builder, Client, Cut, Postgres, Relay, System, until};
 use serde_json::{Value, json};
 
 use super::database_server::{home_on, is_ready, nothing_is_lost_or_doubled, runs, writers};
+use super::several_hosts::add;
 
 const HOUR_MS: i64 = 3_600_000;
-
-/// Adds an entry, and returns the status of the answer.
-fn add(system: &System, title: &str) -> u16 {
-    let mut client = Client::connect(system.address());
-    client.request("POST", "/api/knowledge").json(&json!({"title": title, "content": "c"})).send().status
-}
 
 fn status(system: &System) -> String {
     String::from_utf8(system.ken(&["status"]).stderr).unwrap()

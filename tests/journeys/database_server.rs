@@ -2,7 +2,8 @@
 //! promoted, and waits for a server that is away.
 
 use std::collections::BTreeMap;
-use std::os::unix::fs::MetadataExt;
+use std::fs::Permissions;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::process::Stdio;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,6 +14,8 @@ use ken_tests::{Builder, Client, NO_POOLER, Pooler, Postgres, System, binary, nu
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::json;
+
+use super::several_hosts::add;
 
 pub(crate) fn home_on(url: &str) -> System {
     Builder::default().config(&format!("[store]\nurl = \"{url}\"\n")).start()
@@ -383,6 +386,42 @@ fn a_database_is_checked_and_a_home_with_two_stores_does_not_start() {
     let log =
         String::from_utf8([refused.stdout, refused.stderr, system.ken(&["logs", "store"]).stdout].concat()).unwrap();
     assert!(log.contains("has its data in SQLite"), "{log}");
+    let found = || String::from_utf8(system.ken(&["doctor", "--json"]).stdout).unwrap();
+    let line = r#""id":"database","severity":"error""#;
+    assert!(found().contains(line) && found().contains("this home has its data in SQLite"), "{}", found());
+    std::fs::remove_file(system.home().join("state/store/ken.db")).unwrap();
+    assert!(!found().contains(line), "{}", found());
+    drop(server);
+    assert!(found().contains(line) && found().contains("refused"), "{}", found());
+}
+
+/// A backup is not put where the settings keep the data elsewhere.
+#[test]
+fn a_backup_with_a_database_is_refused_where_the_data_is_on_a_server() {
+    let Some(server) = Postgres::start(&[]) else { return };
+    let mut file = Builder::default().start();
+    assert_eq!(add(&file, "in the file"), 201);
+    let backup = file.home().join("b.tar");
+    let backup = backup.to_str().unwrap();
+    runs(&file, &["backup", backup]);
+    let mut system = home_on(&server.url(&server.database()));
+    assert_eq!(add(&system, "on the server"), 201);
+    assert_eq!(system.down(), Some(0));
+    let secrets = system.home().join("secrets.env");
+    std::fs::write(&secrets, format!("KEN_STORE_URL={}\n", server.url("ken0"))).unwrap();
+    std::fs::set_permissions(&secrets, Permissions::from_mode(0o600)).unwrap();
+    let refused = system.ken(&["restore", "--replace", backup]);
+    let said = String::from_utf8(refused.stderr).unwrap();
+    assert!(
+        refused.status.code() == Some(2) && said.contains("the settings of this home name a database server"),
+        "{said}"
+    );
+    assert!(runs(&system, &["up", "-d", "--port", "0", "--cognitive-port", "0"]).starts_with("ready"));
+    assert!(runs(&system, &["knowledge", "search", "server"]).contains("on the server"));
+    runs(&system, &["down"]);
+    // Where the settings name none, it is taken back.
+    assert_eq!(file.down(), Some(0));
+    assert!(runs(&file, &["restore", "--replace", backup]).starts_with("restored"));
 }
 
 /// A copy of a database to a file, named without a folder. Another program holds a table, so that the copy stands where the test wants it.

@@ -74,9 +74,8 @@ impl LinkKey {
     }
 
     fn holds(&self, kind: &str, end: &str, about: &str, tag: &str, now: Timestamp) -> bool {
-        // `from_str_radix` takes a sign too, so that one time could be written in several ways.
-        let is_plain = end.bytes().all(|byte| byte.is_ascii_hexdigit());
-        let end = i64::from_str_radix(end, 16).ok().filter(|_| is_plain);
+        // `from_str_radix` also takes a sign, zeros in front and capitals. A code that could be written in two ways would work twice.
+        let end = i64::from_str_radix(end, 16).ok().filter(|time| format!("{time:x}") == end);
         end.is_some_and(|end| end > now.millis() && same(tag, &self.tag(kind, end, about)))
     }
 
@@ -128,10 +127,21 @@ mod tests {
     fn changed_texts_are_refused() {
         let key = key("a");
         let (code, _) = key.code(at(0)).unwrap();
+        let capital = code.replacen(&format!("{CODE_MS:x}"), &format!("{CODE_MS:X}"), 1);
+        assert_ne!(capital, code);
         let longer = code.replacen(&format!("{CODE_MS:x}"), "fffffff", 1);
-        for text in
-            ["", ".", "..", "x", &code[1..], &format!("+{code}"), &format!("{code}0"), &longer, &code.to_uppercase()]
-        {
+        for text in [
+            "",
+            ".",
+            "..",
+            "x",
+            &code[1..],
+            &format!("+{code}"),
+            &format!("0{code}"),
+            &format!("{code}0"),
+            &longer,
+            &capital,
+        ] {
             assert!(!key.is_code(text, at(0)), "{text}");
         }
         for text in ["", ".", "ffffffff.", "-1.x"] {

@@ -133,7 +133,9 @@ fn copy(from: &dyn Tables, to: &dyn Tables) -> Result<Copied, Error> {
     let mut copied = Copied::new();
     for (table, key) in TABLES {
         let columns = from.columns(table)?;
-        let (rows, digest) = copy_table(from, to, table, &columns, key)?;
+        let copy = copy_table(from, to, table, &columns, key);
+        let (rows, digest) =
+            copy.map_err(|error| Error { message: format!("table {table}: {}", error.message), ..error })?;
         let (found, of_copy) = read_table(to, table, &columns, key, &mut |_| Ok(()))?;
         if (rows, &digest) != (found, &of_copy) {
             let message =

@@ -338,10 +338,15 @@ pub(crate) fn secrets(path: &Path) -> Vec<(String, String)> {
 
 /// Whether the data is on a database server.
 pub(crate) fn is_on_server(places: &Places) -> Result<bool, Error> {
+    is_on_server_with(&places.config, &places.secrets())
+}
+
+/// Whether the data would be on a database server with these two files.
+pub(crate) fn is_on_server_with(config: &Path, secrets: &Path) -> Result<bool, Error> {
     let is_set = |(name, value): &(String, String)| name == STORE_URL && !value.is_empty();
-    let is_secret = secrets(&places.secrets()).iter().any(is_set);
+    let is_secret = self::secrets(secrets).iter().any(is_set);
     let is_in_environment = std::env::var(STORE_URL).is_ok_and(|url| !url.is_empty());
-    Ok(is_secret || is_in_environment || !effective_config(&places.config)?.store.url.is_empty())
+    Ok(is_secret || is_in_environment || !effective_config(config)?.store.url.is_empty())
 }
 
 #[cfg(test)]

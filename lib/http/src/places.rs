@@ -161,7 +161,8 @@ impl Drop for Place {
 /// loopback addresses of both families are one caller.
 pub fn caller_of(peer: IpAddr) -> IpAddr {
     match peer.to_canonical() {
-        IpAddr::V6(Ipv6Addr::LOCALHOST) => IpAddr::V4(std::net::Ipv4Addr::LOCALHOST),
+        // Everybody on this machine has all of 127.0.0.0/8.
+        address if address.is_loopback() => IpAddr::V4(std::net::Ipv4Addr::LOCALHOST),
         IpAddr::V6(address) => {
             let network = address.to_bits() & !u128::from(u64::MAX);
             IpAddr::V6(Ipv6Addr::from_bits(network))
@@ -258,6 +259,7 @@ mod tests {
     fn one_host_is_one_caller() {
         let same = |one: &str, other: &str| caller_of(one.parse().unwrap()) == caller_of(other.parse().unwrap());
         assert!(same("::1", "127.0.0.1") && same("::ffff:10.0.0.1", "10.0.0.1"));
+        assert!(same("127.9.0.1", "127.0.0.1") && same("::ffff:127.255.0.9", "::1"));
         assert!(same("2001:db8::1", "2001:db8::ffff:2"));
         assert!(!same("2001:db8::1", "2001:db8:0:1::1") && !same("10.0.0.1", "10.0.0.2"));
     }

@@ -50,6 +50,8 @@ pub const PAGE_BYTES: usize = 1024 * 1024;
 pub const APPEND_BYTES: usize = 1024 * 1024;
 pub const STREAM_PATH_BYTES: usize = 512;
 pub const STREAM_PATH_SEGMENTS: usize = 8;
+/// The maximum length of the id of a producer in bytes. PostgreSQL has no index over more than 2,704 bytes.
+pub const PRODUCER_ID_BYTES: usize = 1_024;
 /// The maximum time that a long poll waits.
 pub const LONG_POLL_MS: u64 = 30_000;
 

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use ken_http::http::HeaderMap;
 use ken_http::http::header::{HeaderName, HeaderValue};
 use ken_http::{Failure, PageHeaders, Request, Response, decode, header_value};
-use ken_types::limits::{STREAM_PATH_BYTES, STREAM_PATH_SEGMENTS};
+use ken_types::limits::{PRODUCER_ID_BYTES, STREAM_PATH_BYTES, STREAM_PATH_SEGMENTS};
 use ken_types::ops::streams::{
     AppendStream, Appending, CreateStream, Creation, DeleteStream, Fork, Lifetime, ListStreams, Made, Payload,
     Producer, StreamsAppend, StreamsCreate, StreamsDelete, StreamsList, is_json, messages,
@@ -342,8 +342,8 @@ fn producer(headers: &HeaderMap) -> Result<Option<Producer>, Failure> {
             return wrong("producer-id", "Producer-Id, Producer-Epoch and Producer-Seq must be sent together");
         }
     };
-    if id.is_empty() {
-        return wrong("producer-id", "Producer-Id is empty");
+    if !(1..=PRODUCER_ID_BYTES).contains(&id.len()) {
+        return wrong("producer-id", &format!("Producer-Id has {} bytes; it has 1 to {PRODUCER_ID_BYTES}", id.len()));
     }
     match (counter(epoch), counter(seq)) {
         (Some(epoch), Some(seq)) => Ok(Some(Producer { id: id.to_owned(), epoch, seq })),

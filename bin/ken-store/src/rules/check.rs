@@ -3,7 +3,7 @@
 use ken_types::Error;
 use ken_types::limits::{
     APPEND_BYTES, EVENT_BYTES, INSTANCE_BYTES, KNOWLEDGE_CONTENT_BYTES, KNOWLEDGE_TAG_CHARACTERS, KNOWLEDGE_TAGS,
-    KNOWLEDGE_TITLE_CHARACTERS, NAME_CHARACTERS, STREAM_PATH_BYTES,
+    KNOWLEDGE_TITLE_CHARACTERS, NAME_CHARACTERS, PRODUCER_ID_BYTES, STREAM_PATH_BYTES,
 };
 use ken_types::ops::store::PutKnowledge;
 use ken_types::ops::streams::{AppendStream, Payload, is_json};
@@ -57,6 +57,11 @@ pub(crate) fn stream(name: &str) -> Result<(), Error> {
 pub(crate) fn append(args: &AppendStream) -> Result<(), Error> {
     stream(&args.stream)?;
     let wrong = |at: &str, message: &str| Err(Error::invalid(at, message));
+    if let Some(producer) = &args.producer
+        && !(1..=PRODUCER_ID_BYTES).contains(&producer.id.len())
+    {
+        return wrong("/producer/id", &format!("the id of a producer has 1 to {PRODUCER_ID_BYTES} bytes"));
+    }
     let bytes = match &args.payload {
         None if !args.close => return wrong("/payload", "there is nothing to append"),
         None => 0,

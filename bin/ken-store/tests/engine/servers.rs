@@ -49,8 +49,9 @@ fn each_fault_of_a_server_has_its_message() {
         (as_role("weak"), "permission denied"),
         (as_role("many"), "too many connections"),
         (as_role("slow"), "synchronous_commit is off"),
-        (as_role("reader"), "read-only"),
+        (as_role("reader"), "default_transaction_read_only is on"),
         (format!("{url}?sslmode=require"), "TLS"),
+        (format!("{url}?sslmode=verify-full"), "TLS"),
         ("postgres://ken@127.0.0.1:1/ken".to_owned(), "refused"),
     ] {
         let failure = failure(&url, why);

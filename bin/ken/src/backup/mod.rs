@@ -246,11 +246,10 @@ fn put_back(places: &Places, file: &Path, replace: bool) -> Result<(), Error> {
 /// Unpacks a backup beside the data and checks it.
 fn unpack(places: &Places, file: &Path, stage: &Stage) -> Result<Plan, Error> {
     let manifest = read(file, Some(stage))?;
+    check_backend(places, &manifest)?;
     if manifest.has_database() {
         let database = stage::folder(Root::State, places).join(STORE).join("ken.db");
         store(&[OsStr::new("--check"), database.as_os_str()])?;
-    } else {
-        print_note("the backup has no database: its data is on a database server, see ken-postgres(7)");
     }
     if !manifest.secrets {
         keep_secret(places, stage)?;
@@ -261,6 +260,35 @@ fn unpack(places: &Places, file: &Path, stage: &Stage) -> Result<Plan, Error> {
     stage.sync().map_err(|error| failed(&places.state, &error))?;
     let is_kept = |unit: &Unit| !manifest.secrets && is_secret(&format!("{}/{}", unit.root.name(), unit.name));
     Plan::new(places, is_kept).map_err(|error| failed(&places.state, &error))
+}
+
+/// Fails if the home could not start with the database that the backup has: its settings name a server for the data.
+fn check_backend(places: &Places, manifest: &Manifest) -> Result<(), Error> {
+    let unpacked = |path: PathBuf| stage::folder(Root::Config, places).join(path.file_name().unwrap_or_default());
+    let secrets = if manifest.secrets { unpacked(places.secrets()) } else { places.secrets() };
+    // A configuration with errors is brought back as it is.
+    let is_on_server = config::is_on_server_with(&unpacked(places.config.clone()), &secrets).unwrap_or(false);
+    match (manifest.has_database(), is_on_server) {
+        (true, true) => {
+            let why = "the backup has its data in SQLite, and the settings of this home name a database server";
+            Err(Error::conflict(why).hint(
+                "restore it into another home (ken --home DIR restore FILE); from there `ken-store migrate --to-postgres` copies it to an empty \
+                 database: ken-postgres(7)",
+            ))
+        }
+        (false, true) => {
+            print_note("the backup has no database: its data is on a database server, see ken-postgres(7)");
+            Ok(())
+        }
+        (false, false) => {
+            print_note(
+                "the backup has no database, because its data is on a database server: set KEN_STORE_URL in secrets.env before `ken up`, or ken \
+                 starts without data",
+            );
+            Ok(())
+        }
+        (true, false) => Ok(()),
+    }
 }
 
 /// Takes over the secret that is among other files, if the backup has no secrets.

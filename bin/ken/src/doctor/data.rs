@@ -15,10 +15,10 @@ use ken_types::{Code, Timestamp};
 use serde_json::Value;
 
 use super::system::Running;
-use super::{Findings, bytes_of, call_within};
+use super::{Findings, bytes_of, call_within, output_of};
 use crate::external::{installed, printed};
 use crate::output::format_count;
-use crate::{backup, client, sessions};
+use crate::{backup, client, config, sessions};
 
 /// How long a call to the store may take. There are three.
 const CALL_TIMEOUT: Duration = Duration::from_secs(2);
@@ -38,7 +38,12 @@ const MAX_NAMED: usize = 20;
 const IDLE: Duration = Duration::from_secs(10);
 
 pub(super) fn check(places: &Places, running: Running, findings: &mut Findings) {
-    check_database(&places.state.join("store"), running != Running::Down, findings);
+    // A running store says itself what is wrong with its server.
+    if running == Running::Down && config::is_on_server(places).unwrap_or(false) {
+        check_url(places, findings);
+    } else {
+        check_database(&places.state.join("store"), running != Running::Down, findings);
+    }
     if running == Running::Answering {
         check_store(places, findings);
         check_server_clock(places, findings);
@@ -60,6 +65,20 @@ fn check_put_aside(places: &Places, findings: &mut Findings) {
         let size = bytes_of(&path).div_ceil(1024 * 1024);
         let why = format!("{what}, {size} MiB, where `ken sessions rm` deletes nothing");
         findings.note("put-aside", path.display(), why, format!("rm -r {}", path.display()));
+    }
+}
+
+/// Reports that the store could not start with the database server that is set, or not use it.
+fn check_url(places: &Places, findings: &mut Findings) {
+    let file = places.state.join("store/ken.db");
+    if file.exists() {
+        let why = "this home has its data in SQLite, and the URL of a database server is set";
+        let fix = "copy it: ken-store migrate --to-postgres; or remove the URL; or move ken.db away to go on with what the server has";
+        return findings.error("database", file.display(), why, fix);
+    }
+    if let Err(error) = output_of(places, "ken-store", &["--check"]) {
+        let fix = error.hint.as_deref().unwrap_or("see ken-postgres(7)");
+        findings.error("database", "the database server", error.message.replace('\n', " "), fix);
     }
 }
 

@@ -236,6 +236,12 @@ fn call_within<O: Op>(places: &Places, part: &str, args: &O::Args, limit: Durati
 
 /// Runs a program of ken for this system, and returns the JSON that it prints.
 fn json_of<T: DeserializeOwned>(places: &Places, program: &str, args: &[&str]) -> Result<T, Error> {
+    let printed = output_of(places, program, args)?;
+    serde_json::from_slice(&printed).map_err(|error| Error::internal(format!("{program}: {error}")))
+}
+
+/// Runs a program of ken for this system, and returns what it prints.
+fn output_of(places: &Places, program: &str, args: &[&str]) -> Result<Vec<u8>, Error> {
     let mut command = installed(program)?;
     command.args(args);
     match (&places.home, places.config.parent()) {
@@ -246,8 +252,7 @@ fn json_of<T: DeserializeOwned>(places: &Places, program: &str, args: &[&str]) -
         }
         _ => {}
     }
-    let printed = printed(&mut command, Code::Invalid)?;
-    serde_json::from_slice(&printed).map_err(|error| Error::internal(format!("{program}: {error}")))
+    printed(&mut command, Code::Invalid)
 }
 
 /// Runs a program of ken. Returns whether it succeeded, and all of its output. Returns `None` if it cannot be run.

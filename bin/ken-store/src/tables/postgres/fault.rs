@@ -131,6 +131,8 @@ fn of_server(server: &str, code: &SqlState, said: &str) -> Error {
         (_, "23") => Error::conflict("an id that has to be new exists already"),
         // The change was not made: a deadlock, a lock that somebody else holds, a limit on time, an end of the session.
         (_, "40" | "53" | "55" | "57" | "58" | "08" | "25") => unavailable(server, said, "see the log of the server"),
+        // A value that its index cannot take, for instance.
+        (_, "54") => Error::too_large(format!("{server}: {said}")),
         (_, "XX") => {
             let line = log_mark();
             tracing::error!(line, detail = said, "the database is damaged");

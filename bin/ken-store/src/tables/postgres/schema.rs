@@ -126,9 +126,14 @@ fn check(session: &mut Session) -> Result<bool, Error> {
             "create another database: createdb --encoding UTF8 --template template0 NAME",
         ));
     }
-    if row.get("standby")? || row.text("read_only")? == "on" {
-        let what = "the server is read-only: it is a standby, or the role has default_transaction_read_only";
+    if row.get("standby")? {
+        let what = "the server is read-only: it is a standby";
         return Err(refuse(session, what, "name the primary, with target_session_attrs=read-write for several hosts"));
+    }
+    if row.text("read_only")? == "on" {
+        let what = "transactions are read-only: default_transaction_read_only is on";
+        let hint = "ALTER ROLE … SET default_transaction_read_only = off, or ALTER DATABASE … if that has set it";
+        return Err(refuse(session, what, hint));
     }
     check_durability(session, row)?;
     row.get("has_schema")

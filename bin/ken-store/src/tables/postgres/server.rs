@@ -43,7 +43,12 @@ impl Server {
         let config = parse(url).map_err(|error| {
             // The cause names the option and not its value.
             let cause = std::error::Error::source(&error).map(ToString::to_string).unwrap_or_default();
-            wrong(format!("the URL of the store cannot be read: {cause}"))
+            let error = wrong(format!("the URL of the store cannot be read: {cause}"));
+            if cause.contains("sslrootcert") {
+                error.hint("leave it out: SSL_CERT_FILE names the file with the authorities, see ken-postgres(7)")
+            } else {
+                error
+            }
         })?;
         let (name, hosts) = (name(&config).into(), host_by_host(url, &config).into());
         let tls = tls(&config)?;
@@ -67,7 +72,12 @@ impl Server {
 }
 
 fn parse(url: &str) -> Result<Config, tokio_postgres::Error> {
-    let mut config: Config = url.parse()?;
+    // The words of libpq for what is done here whenever a connection is encrypted. Only options follow the last question mark.
+    let (place, options) = url.rsplit_once('?').unwrap_or((url, ""));
+    let options = ["verify-full", "verify-ca"]
+        .iter()
+        .fold(options.to_owned(), |options, mode| options.replace(&format!("sslmode={mode}"), "sslmode=require"));
+    let mut config: Config = format!("{place}?{options}").parse()?;
     config.application_name("ken-store").connect_timeout(CONNECT_TIMEOUT).tcp_user_timeout(TCP_USER_TIMEOUT);
     Ok(config)
 }
