@@ -132,21 +132,24 @@ fn copy(from: &dyn Tables, to: &dyn Tables) -> Result<Copied, Error> {
     }
     let mut copied = Copied::new();
     for (table, key) in TABLES {
-        let columns = from.columns(table)?;
-        let copy = copy_table(from, to, table, &columns, key);
-        let (rows, digest) =
-            copy.map_err(|error| Error { message: format!("table {table}: {}", error.message), ..error })?;
-        let (found, of_copy) = read_table(to, table, &columns, key, &mut |_| Ok(()))?;
-        if (rows, &digest) != (found, &of_copy) {
-            let message =
-                format!("the copy of table {table} is not equal: {rows} rows ({digest}), {found} rows ({of_copy})");
-            return Err(Error::internal(message).hint("nothing was changed"));
-        }
+        let rows = copy_and_compare(from, to, table, key)
+            .map_err(|error| Error { message: format!("table {table}: {}", error.message), ..error })?;
         copied.push((table, rows));
     }
     to.continue_keys()?;
     index_again(from, to)?;
     Ok(copied)
+}
+
+fn copy_and_compare(from: &dyn Tables, to: &dyn Tables, table: &str, key: &str) -> Result<u64, Error> {
+    let columns = from.columns(table)?;
+    let (rows, digest) = copy_table(from, to, table, &columns, key)?;
+    let (found, of_copy) = read_table(to, table, &columns, key, &mut |_| Ok(()))?;
+    if (rows, &digest) != (found, &of_copy) {
+        let message = format!("the copy is not equal: {rows} rows ({digest}), {found} rows ({of_copy})");
+        return Err(Error::internal(message).hint("nothing was changed"));
+    }
+    Ok(rows)
 }
 
 /// Fails if another host works with the database.

@@ -61,6 +61,12 @@ async fn what_is_copied_to_a_server_and_back_is_found_as_before() {
     let server = remote.remote.as_ref().unwrap();
     let url = server.server.url(&server.database);
     let (path, state) = (file.file(), remote.dir.path().to_owned());
+    // An id that a release without this limit has let in: no index of the server takes it.
+    let change = |sql: &str| rusqlite::Connection::open(&path).unwrap().execute(sql, []).unwrap();
+    change("INSERT INTO producers SELECT stream, hex(randomblob(6000)), 0, 0 FROM public_streams");
+    let refused = apart(|| to_postgres(&path, &url, &state)).unwrap_err();
+    assert!(refused.code == Code::TooLarge && refused.message.starts_with("table producers: "), "{refused:?}");
+    assert_eq!(change("DELETE FROM producers"), 1);
     let copied = apart(|| to_postgres(&path, &url, &state)).unwrap();
     let rows = |table: &str| copied.iter().find(|(name, _)| *name == table).unwrap().1;
     assert_eq!((rows("sessions"), rows("exchanges"), rows("appends"), rows("knowledge")), (40, 40, 50, 1));
