@@ -294,6 +294,10 @@ impl Write for SessionsFork {
         let mut mint = Mint::fresh()?;
         let mut ids = || (format!("copy:{}", mint.ulid()), mint.submission());
         tables.copy_exchanges(source.stream, fork.stream, before.key, (MAX_COPIED, MAX_COPIED_BYTES), &mut ids)?;
+        if tables.instance(fork.stream)?.is_some_and(|found| found.summary.is_some()) {
+            // The summary can tell of turns that were not copied.
+            tables.set_outside_of_first(fork.stream, &tables.outside_of_stream(source.stream)?)?;
+        }
         // Without an exchange it gets its title from its first message, as every session.
         if let Some(title) = source.title.filter(|_| tables.instance(fork.stream).is_ok_and(|found| found.is_some())) {
             tables.set_session_title(fork.stream, &title)?;

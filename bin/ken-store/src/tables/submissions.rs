@@ -177,6 +177,11 @@ impl dyn Tables + '_ {
         self.execute(sql, params![key, outside(origins)?])
     }
 
+    pub fn set_outside_of_first(&self, stream: i64, origins: &Outside) -> Result<(), Error> {
+        let sql = "UPDATE submissions SET outside = ?2 WHERE submission = (SELECT min(submission) FROM submissions WHERE stream = ?1)";
+        self.execute(sql, params![stream, outside(origins)?])
+    }
+
     /// Returns the origins of outside text that any submission of the stream has read.
     pub fn outside_of_stream(&self, stream: i64) -> Result<Outside, Error> {
         let sql = "SELECT DISTINCT outside FROM submissions WHERE stream = ?1 AND outside IS NOT NULL";

@@ -622,8 +622,15 @@ async fn a_fork_of_a_large_session_has_its_newest_exchanges() {
         kit.talk("tui-1", &format!("s{number}"), &text, &format!("a{number}")).await;
     }
     kit.prompt("tui-1", "last").await;
+    // A summary of the oldest turns, one of which had read a page.
+    kit.execute("UPDATE submissions SET outside = '[\"web\"]' WHERE id = 's3'");
+    kit.execute("UPDATE instances SET summary = 'of four', summary_after = 4");
     kit.write::<SessionsFork>(fork("last", "tui-2")).await.unwrap();
     let copied = said(&kit, "tui-2").await;
+    kit.prompt("tui-2", "next").await;
+    let history = ReadHistory { instance: "tui-2".into(), before: sub("next"), limit: 1, after: None, search: None };
+    let history = kit.read::<SubmissionsHistory>(history).await.unwrap();
+    assert_eq!((history.summary.as_deref(), history.outside.contains("web")), (Some("of four"), true));
     // Each is there twice: as a prompt, and in the exchange that transcripts show.
     assert_eq!(copied.len(), 40);
     assert!(copied[0].ends_with("\"a10\"") && copied[39].ends_with("\"a49\""));
