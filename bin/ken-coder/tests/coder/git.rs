@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use crate::common::{Home, as_run, executable, outcome, started, trust};
-use serde_json::json;
+use serde_json::{Value, json};
 
 /// A program that leaves a canary when it runs. It passes its input on, so that git goes on with it as a filter.
 fn trap(home: &Home, name: &str) -> (PathBuf, PathBuf) {
@@ -260,6 +260,138 @@ fn a_further_worktree_and_sha256_are_repositories_too() {
     assert!(
         home.why_not("status", &json!({"repo": "repos/out"})).contains("does not lead to a folder of the workspace")
     );
+}
+
+/// A command can write a pointer to another repository into its own project.
+#[test]
+fn a_repository_that_does_not_know_the_work_tree_is_not_used() {
+    let home = Home::with_repository();
+    home.git(&["branch", "other"]);
+    home.git(&["remote", "add", "origin", "../site"]);
+    home.git(&["worktree", "add", "-q", "-b", "side", home.path("repos/side").to_str().unwrap()]);
+    let before = home.git(&["for-each-ref"]);
+    let bare = "printf 'ref: refs/heads/main\n' > HEAD; mkdir objects refs";
+    for (number, script) in [
+        "echo 'gitdir: ../site/.git' > .git",
+        "echo 'gitdir: ../site/.git/worktrees/side' > .git",
+        "echo \"gitdir: $PWD/../site/.git\" > .git",
+        "ln -s ../site link; echo 'gitdir: link/.git' > .git",
+        "ln -s ../site/.git .git",
+        "mkdir .git; cp ../site/.git/HEAD .git; echo ../../site/.git > .git/commondir; echo ../.git > .git/gitdir",
+        "mkdir .git; ln -s ../../site/.git/refs .git/refs; ln -s ../../site/.git/objects .git/objects; cp ../site/.git/HEAD .git",
+        &format!("{bare}; echo ../site/.git > commondir"),
+        &format!("mkdir -p w/sub; {bare}; mkdir w/.git; cd w; {bare}; cd sub; echo 'gitdir: ../../../site/.git' > .git"),
+    ]
+    .iter()
+    .enumerate()
+    {
+        let repo = format!("repos/new{number}");
+        home.put(&format!("{repo}/f"), "f\n");
+        let ran = home.done("run", &json!({"shell": script, "cwd": repo}));
+        assert_eq!(ran["status"], 0, "{script}: {ran}");
+        let place = if home.path(&repo).join("w/sub").exists() { format!("{repo}/w/sub") } else { repo };
+        home.put(&format!("{place}/new"), "new\n");
+        for (command, call) in [
+            ("status", json!({"repo": place})),
+            ("commit", json!({"repo": place, "message": "New"})),
+            ("push", json!({"repo": place, "branch": "other"})),
+        ] {
+            let output = home.call(command, &call);
+            assert_eq!(output.status.code(), Some(2), "{script}: {command}: {output:?}");
+        }
+        assert_eq!(home.git(&["for-each-ref"]), before, "{script}");
+    }
+    let why = home.refused("commit", &json!({"repo": "repos/new0", "message": "New"}));
+    assert_eq!(
+        why["message"], "repos/new0/.git leads to repos/site/.git, which does not know it as its work tree",
+        "{why}"
+    );
+    // A work tree that was moved, before and after git is told.
+    std::fs::rename(home.path("repos/side"), home.path("repos/moved")).unwrap();
+    home.put("repos/moved/new", "new\n");
+    let commit = json!({"repo": "repos/moved", "message": "Moved"});
+    let error = home.refused("commit", &commit);
+    assert!(error["hint"].as_str().unwrap().contains("`git worktree repair`"), "{error}");
+    home.git(&["worktree", "repair", home.path("repos/moved").to_str().unwrap()]);
+    home.done("commit", &commit);
+    assert_eq!(home.git(&["log", "-1", "--format=%s", "side"]), "Moved");
+    // With relative pointers, as git writes them with worktree.useRelativePaths.
+    std::fs::write(home.path("repos/moved/.git"), "gitdir: ../site/.git/worktrees/side\n").unwrap();
+    std::fs::write(home.path("repos/site/.git/worktrees/side/gitdir"), "../../../../moved/.git\n").unwrap();
+    assert!(home.done("log", &json!({"repo": "repos/moved"}))["text"].as_str().unwrap().contains(": Moved\n"));
+    // A submodule of such a work tree.
+    let library = home.folder().join("library");
+    home.git(&["clone", "-q", ".", library.to_str().unwrap()]);
+    let moved = home.path("repos/moved");
+    let in_moved = |words: &[&str]| home.git(&[&["-C", moved.to_str().unwrap()], words].concat());
+    in_moved(&["-c", "protocol.file.allow=always", "submodule", "-q", "add", library.to_str().unwrap(), "sub"]);
+    home.put("repos/moved/sub/new", "new\n");
+    home.done("commit", &json!({"repo": "repos/moved/sub", "message": "In sub"}));
+    assert_eq!(in_moved(&["-C", "sub", "log", "-1", "--format=%s"]), "In sub");
+}
+
+/// What git changes for a call: the repository that is named, the one whose refs a work tree shares, and the folder of a remote.
+#[test]
+fn a_rule_that_denies_a_repository_denies_every_way_to_it() {
+    let home = Home::with_repository();
+    let site = home.path("repos/site");
+    let at = |name: &str| home.path(name).display().to_string();
+    home.git(&["worktree", "add", "-q", "-b", "side", &at("repos/side")]);
+    home.git(&["init", "-q", "--bare", &at("repos/prod.git")]);
+    home.git(&["clone", "-q", "--origin", "site", ".", &at("repos/free")]);
+    let in_free = |words: &[&str]| home.git(&[&["-C", &at("repos/free")], words].concat());
+    for (name, url) in [("prod", "../prod.git"), ("side", "../side"), ("whole", &*at("repos/prod.git"))] {
+        in_free(&["remote", "add", name, url]);
+    }
+    home.put("repos/side/new", "new\n");
+    home.put("repos/free/new", "new\n");
+    let commit = |repo: &str| ("commit", json!({"repo": repo, "message": "New"}));
+    let push = |repo: &str, remote: &str| ("push", json!({"repo": repo, "remote": remote, "branch": "main"}));
+    let cases = [
+        (commit("repos/side"), "repos/site", "Commit to side of repos/side (repository repos/site/.git): New"),
+        (commit("repos/free"), "", "Commit to main of repos/free: New"),
+        (push("repos/free", "prod"), "repos/prod.git", "Push main of repos/free to ../prod.git"),
+        (push("repos/free", "whole"), "repos/prod.git", ""),
+        (push("repos/free", "site"), "repos/site", ""),
+        (
+            push("repos/free", "side"),
+            "repos/side repos/site",
+            "Push main of repos/free to ../side (repository repos/site/.git)",
+        ),
+    ];
+    for denied in ["none", "repos/site", "repos/side", "repos/prod.git", "repos/free"] {
+        home.configure(&format!(
+            "rules = [{{ path = \"{denied}\", policy = \"deny\" }}, {{ path = \"repos\", policy = \"auto-edit\" }}]"
+        ));
+        for ((command, call), others, summary) in &cases {
+            let is_denied = others.split(' ').any(|other| other == denied) || call["repo"] == denied;
+            let preview = home.preview(command, call);
+            let expected = if is_denied { "deny" } else { "ask" };
+            assert_eq!(preview["approval"], expected, "{denied} {command} {call}: {preview}");
+            assert!(summary.is_empty() || preview["summary"] == *summary, "{preview}");
+            if is_denied {
+                let before = (home.git(&["for-each-ref"]), in_free(&["for-each-ref"]));
+                let why = home.refused(command, call);
+                assert_eq!(why["code"], "forbidden", "{denied} {command} {call}: {why}");
+                assert!(
+                    why["message"].as_str().unwrap().contains("a rule of the operator forbids changes of"),
+                    "{why}"
+                );
+                assert_eq!((home.git(&["for-each-ref"]), in_free(&["for-each-ref"])), before);
+            }
+        }
+    }
+    let preview = home.preview("commit", &cases[0].0.1);
+    assert_eq!(preview["action"]["repository"], "repos/site/.git", "{preview}");
+    assert_eq!(home.preview("commit", &cases[1].0.1)["action"]["repository"], Value::Null);
+    assert_eq!(home.preview("push", &cases[5].0.1)["action"]["remoteRepository"], "repos/site/.git");
+    // Without a rule that denies it, each of them is done.
+    home.configure("");
+    for index in [0, 1, 2] {
+        home.done(cases[index].0.0, &cases[index].0.1);
+    }
+    assert!(site.exists() && home.git(&["log", "-1", "--format=%s", "side"]) == "New");
+    assert_eq!(home.git(&["--git-dir", &at("repos/prod.git"), "log", "-1", "--format=%s", "main"]), "New");
 }
 
 /// A push publishes one commit on one branch at one address, whatever the configuration asks for besides.
