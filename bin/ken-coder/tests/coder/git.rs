@@ -262,34 +262,89 @@ fn a_further_worktree_and_sha256_are_repositories_too() {
     );
 }
 
-/// A command can write a pointer to another repository into its own project.
-#[test]
-fn a_repository_that_does_not_know_the_work_tree_is_not_used() {
+/// Each makes the folder in which it runs a work tree of the repository `../site`, which does not know it.
+const POINTERS: [&str; 9] = [
+    "echo 'gitdir: ../site/.git' > .git",
+    "echo 'gitdir: ../site/.git/worktrees/side' > .git",
+    "echo \"gitdir: $PWD/../site/.git\" > .git",
+    "ln -s ../site link; echo 'gitdir: link/.git' > .git",
+    "ln -s ../site/.git .git",
+    "ln -s ../site link; ln -s link/.git .git",
+    "mkdir .git; cp ../site/.git/HEAD .git; echo ../../site/.git > .git/commondir; echo ../.git > .git/gitdir",
+    "printf 'ref: refs/heads/main\n' > HEAD; mkdir objects refs; echo ../site/.git > commondir",
+    "mkdir -p w/.git/objects w/.git/refs w/sub; cp ../site/.git/HEAD w/.git; echo 'gitdir: ../../../site/.git' > w/sub/.git",
+];
+
+/// Fills `repos/new`, and returns the work tree that a script of [`POINTERS`] makes.
+fn led_elsewhere(home: &Home, script: &str) -> String {
+    let _ = std::fs::remove_dir_all(home.path("repos/new"));
+    home.put("repos/new/f", "f\n");
+    (if script.contains("w/sub") { "repos/new/w/sub" } else { "repos/new" }).to_owned()
+}
+
+/// A repository with a further work tree, and a hook that is a file of the work tree.
+fn with_side_and_hook() -> Home {
     let home = Home::with_repository();
     home.git(&["branch", "other"]);
     home.git(&["remote", "add", "origin", "../site"]);
     home.git(&["worktree", "add", "-q", "-b", "side", home.path("repos/side").to_str().unwrap()]);
-    let before = home.git(&["for-each-ref"]);
-    let bare = "printf 'ref: refs/heads/main\n' > HEAD; mkdir objects refs";
-    for (number, script) in [
-        "echo 'gitdir: ../site/.git' > .git",
-        "echo 'gitdir: ../site/.git/worktrees/side' > .git",
-        "echo \"gitdir: $PWD/../site/.git\" > .git",
-        "ln -s ../site link; echo 'gitdir: link/.git' > .git",
-        "ln -s ../site/.git .git",
-        "mkdir .git; cp ../site/.git/HEAD .git; echo ../../site/.git > .git/commondir; echo ../.git > .git/gitdir",
-        "mkdir .git; ln -s ../../site/.git/refs .git/refs; ln -s ../../site/.git/objects .git/objects; cp ../site/.git/HEAD .git",
-        &format!("{bare}; echo ../site/.git > commondir"),
-        &format!("mkdir -p w/sub; {bare}; mkdir w/.git; cd w; {bare}; cd sub; echo 'gitdir: ../../../site/.git' > .git"),
-    ]
-    .iter()
-    .enumerate()
-    {
-        let repo = format!("repos/new{number}");
-        home.put(&format!("{repo}/f"), "f\n");
-        let ran = home.done("run", &json!({"shell": script, "cwd": repo}));
+    home.git(&["config", "core.hooksPath", "husky"]);
+    home
+}
+
+#[test]
+fn a_command_leaves_no_pointer_to_another_repository() {
+    let home = with_side_and_hook();
+    let canary = home.folder().join("canary");
+    // Two that ken cannot read, or reads otherwise than git.
+    let more = [
+        "echo 'gitdir: ../site/.git' > one; ln one .git",
+        "mkdir ' ..'; ln -s ../../site ' ../new'; echo 'gitdir:  ../new/.git' > .git",
+        "echo 'gitdir: ../later/.git' > .git",
+        "mkdir z; ln -s ../site/.git 'z\n'; printf 'gitdir: z\\n\\0x' > .git",
+        "printf 'gitdir: ../site/.git\\0x\\n' > .git",
+    ];
+    let files = |home: &Home| {
+        let site = home.path("repos/site");
+        home.files().into_iter().filter(|(path, _)| path.starts_with(&site)).collect::<Vec<_>>()
+    };
+    let before = files(&home);
+    for script in POINTERS.iter().chain(&more) {
+        let place = led_elsewhere(&home, script);
+        let hook = "at=$PWD; [ -d w/sub ] && at=w/sub; mkdir $at/husky; printf '#!/bin/sh\ntouch CANARY\n' > $at/husky/pre-commit; \
+            chmod +x $at/husky/pre-commit"
+            .replace("CANARY", canary.to_str().unwrap());
+        let ran = home.done("run", &json!({"shell": format!("{script}; {hook}"), "cwd": "repos/new"}));
         assert_eq!(ran["status"], 0, "{script}: {ran}");
-        let place = if home.path(&repo).join("w/sub").exists() { format!("{repo}/w/sub") } else { repo };
+        let disarmed = ran["disarmed"].as_array().unwrap_or_else(|| panic!("{script}: {ran}"));
+        assert!(disarmed.iter().all(|place| place.as_str().unwrap().starts_with("repos/new/")), "{script}: {ran}");
+        let _ = std::process::Command::new("git")
+            .args(["-c", "user.name=A", "-c", "user.email=a@x", "-c", "safe.directory=*"])
+            .args(["commit", "-q", "--allow-empty", "-m", "By hand"])
+            .current_dir(home.path(&place))
+            .env("GIT_CEILING_DIRECTORIES", home.path("repos/new"))
+            .output();
+        assert!(!canary.exists(), "{script}: {ran}");
+        assert!(files(&home) == before, "{script}: {ran}");
+    }
+    // What leads to a repository of the project stays.
+    for script in ["git init -q sub; mv sub/.git g; echo 'gitdir: ../g' > sub/.git", "git init -q g; ln -s g/.git .git"]
+    {
+        led_elsewhere(&home, script);
+        let ran = home.done("run", &json!({"shell": script, "cwd": "repos/new"}));
+        assert_eq!((&ran["status"], &ran["disarmed"]), (&json!(0), &Value::Null), "{script}: {ran}");
+    }
+}
+
+#[test]
+fn a_repository_that_does_not_know_the_work_tree_is_not_used() {
+    let home = with_side_and_hook();
+    home.git(&["config", "--unset", "core.hooksPath"]);
+    let before = home.git(&["for-each-ref"]);
+    for script in POINTERS {
+        let place = led_elsewhere(&home, script);
+        let made = std::process::Command::new("sh").args(["-c", script]).current_dir(home.path("repos/new")).status();
+        assert!(made.unwrap().success(), "{script}");
         home.put(&format!("{place}/new"), "new\n");
         for (command, call) in [
             ("status", json!({"repo": place})),
@@ -301,6 +356,7 @@ fn a_repository_that_does_not_know_the_work_tree_is_not_used() {
         }
         assert_eq!(home.git(&["for-each-ref"]), before, "{script}");
     }
+    home.put("repos/new0/.git", "gitdir: ../site/.git\n");
     let why = home.refused("commit", &json!({"repo": "repos/new0", "message": "New"}));
     assert_eq!(
         why["message"], "repos/new0/.git leads to repos/site/.git, which does not know it as its work tree",
