@@ -400,9 +400,9 @@ struct RefDifference {
 struct Difference {
     path: RelPath,
     action: &'static str,
-    /// The number of lines that were added and removed.
-    added: usize,
-    removed: usize,
+    /// The number of lines that the run added and removed; `None` if it is not known which lines are its own.
+    added: Option<usize>,
+    removed: Option<usize>,
     /// Whether the file still is as the run left it. Only then can it be restored.
     current: bool,
 }
@@ -425,19 +425,24 @@ impl Diff {
         let (mut files, mut shown) = (Vec::new(), Shown::default());
         let RunChanges { files: changed, git, unsaved, .. } = RunChanges::of(records);
         for (path, span) in changed {
-            // The record has only the digest of what the run wrote, so the current content is shown. `current` tells
-            // whether it is the same.
             let now = tree.file(&path, ANY_SIZE).ok().flatten();
-            let before = span.before.as_ref().and_then(|version| {
+            let current = now.as_ref().map(|node| &node.version) == span.after.as_ref();
+            let stored = |version: &Version| {
                 Some(Node { version: version.clone(), bytes: journal.content(&version.digest).ok()? })
-            });
-            let is_shown = now.as_ref().is_none_or(|node| node.bytes.len() as u64 <= MAX_FILE);
-            let (old, new) = if is_shown { (before.as_ref(), now.as_ref()) } else { (None, None) };
-            let (added, removed) = shown.add(&path, old, new);
+            };
+            let before = span.before.as_ref().and_then(stored);
+            // The record has only the digest of what the run wrote. Its content is there if the file still has it, or if a later change such
+            // as an undo has replaced it. Otherwise the current content is shown, in which lines may be of somebody else.
+            let written = if current { now.clone() } else { span.after.as_ref().and_then(stored) };
+            let has_both = before.is_some() == span.before.is_some() && written.is_some() == span.after.is_some();
+            let after = if has_both { written } else { now };
+            let is_shown = after.as_ref().is_none_or(|node| node.bytes.len() as u64 <= MAX_FILE);
+            let (old, new) = if is_shown { (before.as_ref(), after.as_ref()) } else { (None, None) };
+            let lines = shown.add(&path, old, new).filter(|_| has_both && is_shown && !span.is_broken);
             files.push(Difference {
-                added,
-                removed,
-                current: now.map(|node| node.version) == span.after,
+                added: lines.map(|(added, _)| added),
+                removed: lines.map(|(_, removed)| removed),
+                current,
                 action: action(span.before.as_ref(), span.after.as_ref()),
                 path,
             });
@@ -474,6 +479,7 @@ impl Answer for Differences {
         }
         for RefDifference { repo, name, before, after } in &self.refs {
             let [before, after] = [before, after].map(|id| id.as_deref().unwrap_or("absent"));
+            let repo = if repo.as_str().is_empty() { &self.root } else { repo.as_str() };
             writeln!(to, "# {name} of {repo}: {before} to {after}")?;
         }
         to.write_str(&self.diff)

@@ -92,6 +92,60 @@ fn what_was_changed_since_is_refused_and_named() {
     assert_eq!(home.text("repos/site/d"), "four\n");
 }
 
+/// The lines of a run are those that it has written, as far as that is known: while the file is as it left it, and after an undo,
+/// which keeps what it takes away.
+#[test]
+fn the_lines_of_somebody_else_are_not_those_of_the_run() {
+    let home = Home::new();
+    let names = ["undone", "appended", "between", "removed", "made"];
+    for name in names.iter().filter(|name| **name != "made") {
+        home.put(&format!("repos/site/{name}"), "one\n");
+    }
+    let write = |run: &str, name: &str, content: &str| {
+        as_run(&home, run, "write", &json!({"path": format!("repos/site/{name}"), "content": content}));
+    };
+    let lines = |run: &str| -> Vec<String> {
+        let (_, shown) = home.report(&["diff", run]);
+        let files = shown["files"].as_array().unwrap().iter();
+        let line = |file: &Value| {
+            let name = file["path"].as_str().unwrap().trim_start_matches("repos/site/");
+            format!("{name} {} {} {}", file["added"], file["removed"], file["current"])
+        };
+        files.map(line).collect()
+    };
+    for name in names {
+        write("r1", name, &format!("{name}\nthree\n"));
+    }
+    home.put("repos/site/between", "between\nby hand\nthree\n");
+    write("r1", "between", "between\nby hand\nthree\nfour\n");
+    let all = ["appended 2 1 true", "between null null true", "made 2 0 true", "removed 2 1 true", "undone 2 1 true"];
+    assert_eq!(lines("r1"), all);
+    home.put("repos/site/appended", "appended\nthree\nby hand\n");
+    std::fs::remove_file(home.path("repos/site/removed")).unwrap();
+    let after = [
+        "appended null null false", "between null null true", "made 2 0 true", "removed null null false",
+        "undone 2 1 true",
+    ];
+    assert_eq!(lines("r1"), after);
+    let (_, shown) = home.report(&["diff", "r1"]);
+    assert!(shown["diff"].as_str().unwrap().contains("+by hand\n"), "what is there now: {shown}");
+    let (_, undone) = home.report(&["undo", "r1"]);
+    assert_eq!(undone["restored"], json!(["repos/site/made", "repos/site/undone"]), "{undone}");
+    let again = [
+        "appended null null false", "between null null true", "made 2 0 false", "removed null null false",
+        "undone 2 1 false",
+    ];
+    assert_eq!(lines("r1"), again);
+    let (_, shown) = home.report(&["diff", "r1"]);
+    assert!(shown["diff"].as_str().unwrap().contains("/undone\n@@ -1 +1,2 @@\n-one\n+undone\n+three\n"), "{shown}");
+    // A file that a run has removed, and that is there again.
+    home.put("repos/site/gone", "one\ntwo\n");
+    as_run(&home, "r2", "run", &json!({"shell": "rm gone", "cwd": "repos/site"}));
+    assert_eq!(lines("r2"), ["gone 0 2 true"]);
+    home.put("repos/site/gone", "three\n");
+    assert_eq!(lines("r2"), ["gone 0 2 false"]);
+}
+
 fn in_site(home: &Home, text: &str) {
     let done = Command::new("bash").args(["-ec", text]).current_dir(home.path("repos/site")).status().unwrap();
     assert!(done.success(), "{text}");
