@@ -417,7 +417,7 @@ impl Operation for Commit {
     }
 
     fn run(&self, settings: &Settings) -> Result<Printed, Error> {
-        let journal = run_confined(settings, Access::Write, || Journal::lock(&settings.state))?;
+        let journal = run_confined(settings, Access::Write, || Journal::lock(settings, Self::COMMAND, &self.repo))?;
         let staged = self.prepare(settings)?;
         gate::pass(settings, &self.preview_of(settings, &staged))?;
         let before = Repositories::of(settings, [staged.repository.work.clone()]);

@@ -137,7 +137,7 @@ impl Operation for Push {
     }
 
     fn run(&self, settings: &Settings) -> Result<Printed, Error> {
-        let _lock = run_confined(settings, Access::Write, || Journal::lock(&settings.state))?;
+        let _lock = run_confined(settings, Access::Write, || Journal::lock(settings, Self::COMMAND, &self.repo))?;
         let target = self.target(settings)?;
         gate::pass(settings, &self.preview_of(settings, &target)?)?;
         let text = match &target.to {

@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::io::{IsTerminal, Write};
 use std::time::{Duration, SystemTime};
 
 use clap::Args;
@@ -177,6 +178,9 @@ pub(crate) struct Undo {
     /// Id of a run, its beginning or end, or `last`
     #[arg(value_name = "RUN")]
     run: String,
+    /// Say on standard error what it waits for, if it has to wait
+    #[arg(long)]
+    tell: bool,
 }
 
 #[derive(Debug, Serialize)]
@@ -206,7 +210,14 @@ impl Report for Undo {
 
     fn run(&self, reply: Reply<'_>) -> Result<Replied, Error> {
         let settings = settings_of(&self.run)?;
-        let journal = run_confined(&settings, Access::Write, || Kept::lock(&settings.state))?;
+        let tell = |why: &str| {
+            if self.tell || std::io::stderr().is_terminal() {
+                // If standard error is closed, nobody wants to know.
+                let _ = writeln!(std::io::stderr(), "ken-coder: waits: {why}");
+            }
+        };
+        let place = RelPath::default();
+        let journal = run_confined(&settings, Access::Write, || Kept::lock_or_tell(&settings, "undo", &place, tell))?;
         let undo = Mint::fresh()?.ulid();
         let (mut undone, git) =
             with_tree(&settings, Access::Write, |tree| self.undo(&settings, tree, &journal, &undo))?;
@@ -570,7 +581,7 @@ impl Report for Prune {
             return Ok(reply.send(&Pruned { runs_removed: 0, contents_removed: 0, at: at() }));
         };
         let pruned = with_tree(&settings, Access::Write, |tree| {
-            let journal = Kept::lock(&settings.state)?;
+            let journal = Kept::lock(&settings, "prune", &RelPath::default())?;
             recover(&settings, tree, &journal)?;
             let kept = Duration::from_secs(self.days.saturating_mul(86_400));
             let of_session = self.session.as_deref().map(|session| journal.remove_session(session)).transpose()?;
