@@ -36,9 +36,9 @@ export class Changes extends Component {
   render({ run }, { found, none, done, isUndone, error, busy }) {
     if (none) return html`<p class="note">It has changed no files.</p>`;
     return html`<${Failed} error=${error} />${found && html`<p class="note">in <code>${oneLine(found.root)}</code></p>
-      <ul class="rows">${found.files.map(file => html`<li><code>${oneLine(file.path)}</code> ${file.action} <span class="note">+${file.added} −${file.removed}${!file.current && !isUndone && " · changed since"}</span></li>`)}
+      <ul class="rows">${found.files.map(file => html`<li><code>${oneLine(file.path)}</code> ${file.action} <span class="note">${file.added !== null && `+${file.added} −${file.removed}`}${!file.current && !isUndone && " · changed since"}</span></li>`)}
         ${(found.notSaved ?? []).map(({ path, why }) => html`<li><code>${oneLine(path)}</code> <span class="note">cannot be put back: ${oneLine(why)}</span></li>`)}
-        ${(found.refs ?? []).map(({ repo, name, after }) => html`<li><code>${oneLine(name)}</code> of ${oneLine(repo)} <span class="note">${after ? "moved" : "removed"}</span></li>`)}</ul>
+        ${(found.refs ?? []).map(({ repo, name, after }) => html`<li><code>${oneLine(name)}</code> of ${oneLine(repo || found.root)} <span class="note">${after ? "moved" : "removed"}</span></li>`)}</ul>
       ${found.diff && !isUndone && html`<pre class="diff" tabindex="0" aria-label="What it has changed"><${Long} text=${found.diff} view=${diffLines} /></pre>`}`}
       ${done && html`<div role="status"><p>${isUndone ? "Put back" : "Changed again"}: ${done.restored.length ? done.restored.map(oneLine).join(", ") : "nothing"}.</p>
         ${done.refused.map(({ path, why }) => html`<p class="failed">${oneLine(path)}: ${oneLine(why)}</p>`)}</div>`}

@@ -364,8 +364,9 @@ mod tests {
         for folder in ["root/repos/site", "state/objects", "state/pending", "state/journal"] {
             std::fs::create_dir_all(home.join(folder)).unwrap();
         }
-        let tree = Tree::open(&Settings::of_folders(&root, &state).unwrap()).unwrap();
-        (root, tree, Journal::lock(&state).unwrap())
+        let settings = Settings::of_folders(&root, &state).unwrap();
+        let journal = Journal::lock(&settings, "edit", &RelPath::default()).unwrap();
+        (root, Tree::open(&settings).unwrap(), journal)
     }
 
     fn place(name: &str) -> RelPath {

@@ -381,7 +381,7 @@ pub(crate) fn recorded<T>(
     work: impl FnOnce(&Open) -> Result<T, Error>,
 ) -> Result<(T, Recorded), Error> {
     // The lock comes first: what is looked up before it could have been replaced by the command that held it.
-    let journal = run_confined(settings, Access::Write, || locked(settings))?;
+    let journal = run_confined(settings, Access::Write, || locked(settings, command, cwd))?;
     let mut repositories = Repositories::read(settings, scope)?;
     repositories.keep(settings, &journal)?;
     with_tree(settings, Access::Write, check)?;
@@ -416,8 +416,8 @@ pub(crate) fn recorded<T>(
 }
 
 /// Takes the lock of the journal, and completes what was interrupted.
-pub(crate) fn locked(settings: &Settings) -> Result<Journal, Error> {
-    let journal = Journal::lock(&settings.state)?;
+pub(crate) fn locked(settings: &Settings, command: &str, place: &RelPath) -> Result<Journal, Error> {
+    let journal = Journal::lock(settings, command, place)?;
     recover(settings, &Tree::open(settings)?, &journal)?;
     Ok(journal)
 }

@@ -22,7 +22,7 @@ use crate::git::{Printed, check_special_files};
 use crate::git_state::{Repositories, file_names};
 use crate::journal::{Journal, Record};
 use crate::policy;
-use crate::preview::Preview;
+use crate::preview::{Preview, add};
 use crate::rel_path::RelPath;
 use crate::repository::{GitCall, MAX_INDEX, Repository};
 use crate::settings::Settings;
@@ -199,12 +199,15 @@ impl Commit {
     }
 
     fn preview_of(&self, settings: &Settings, staged: &Staged<'_>) -> Preview {
-        let verdict = policy::of_folder(&settings.rules, &self.repo, "git records a commit");
+        let folders = staged.repository.git_folders().into_iter().chain([&self.repo]);
+        let verdict = policy::of_git(&settings.rules, folders, "git records a commit");
         let branch = staged.repository.branch();
         let branch = branch.map_or("a detached HEAD", |name| name.trim_start_matches("refs/heads/"));
-        let action = json!({"git": "commit", "repo": self.repo, "branch": branch, "message": self.text(),
+        let mut action = json!({"git": "commit", "repo": self.repo, "branch": branch, "message": self.text(),
             "tree": staged.tree, "parent": staged.parent, "diffBytes": staged.diff_bytes});
-        let about = (format!("Commit to {branch} of {}: {}", self.repo, self.first_line()), &self.repo, Risk::Low);
+        add(&mut action, "repository", staged.repository.elsewhere());
+        let repo = staged.repository.shown(&self.repo);
+        let about = (format!("Commit to {branch} of {repo}: {}", self.first_line()), &self.repo, Risk::Low);
         let state = (".git of the repository", &serde_json::Value::Null);
         Preview::new(settings, verdict, "git.commit", about, action, Some(staged.diff.clone()), state)
     }
@@ -414,7 +417,7 @@ impl Operation for Commit {
     }
 
     fn run(&self, settings: &Settings) -> Result<Printed, Error> {
-        let journal = run_confined(settings, Access::Write, || Journal::lock(&settings.state))?;
+        let journal = run_confined(settings, Access::Write, || Journal::lock(settings, Self::COMMAND, &self.repo))?;
         let staged = self.prepare(settings)?;
         gate::pass(settings, &self.preview_of(settings, &staged))?;
         let before = Repositories::of(settings, [staged.repository.work.clone()]);

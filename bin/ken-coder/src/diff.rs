@@ -23,20 +23,25 @@ pub(crate) struct Diff {
 }
 
 impl Diff {
-    /// Adds a file. Returns the number of lines that were added and removed; none if the file is left out.
-    pub(crate) fn add(&mut self, place: &RelPath, before: Option<&Node>, after: Option<&Node>) -> (usize, usize) {
+    /// Adds a file. Returns the number of lines that were added and removed, or `None` if the file is left out.
+    pub(crate) fn add(
+        &mut self,
+        place: &RelPath,
+        before: Option<&Node>,
+        after: Option<&Node>,
+    ) -> Option<(usize, usize)> {
         if self.text.len() > MAX_DIFF {
             self.left_out += 1;
-            return (0, 0);
+            return None;
         }
         let text = one(place, before, after);
         self.text.push_str(&text);
         let hunks = text.lines().skip_while(|line| !line.starts_with("@@"));
-        hunks.fold((0, 0), |(added, removed), line| match line.as_bytes().first() {
+        Some(hunks.fold((0, 0), |(added, removed), line| match line.as_bytes().first() {
             Some(b'+') => (added + 1, removed),
             Some(b'-') => (added, removed + 1),
             _ => (added, removed),
-        })
+        }))
     }
 
     /// Returns the text of the diff. At its end it says how much was left out.

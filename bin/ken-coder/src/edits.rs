@@ -84,7 +84,7 @@ impl<E: Edits> Operation for E {
     }
 
     fn run(&self, settings: &Settings) -> Result<ChangeResult, Error> {
-        let journal = run_confined(settings, Access::Write, || locked(settings))?;
+        let journal = run_confined(settings, Access::Write, || locked(settings, Self::COMMAND, &RelPath::default()))?;
         let guard = guard(settings, self)?;
         with_tree(settings, Access::Write, |tree| {
             let plan = Plan::of(tree, |plan| self.plan(plan))?;

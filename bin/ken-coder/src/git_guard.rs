@@ -4,10 +4,13 @@
 //! the second line, and the only one without mounts: the same files are recorded before a command and put back after it.
 //! A repository that the command has made itself keeps the settings that can run nothing, and no hooks.
 //!
-//! Nor can it leave a link in a folder of git, through which the next git would write elsewhere: into a hook, or to a file outside.
+//! Nor can it leave a link in a folder of git, through which the next git would write elsewhere: into a hook, or to a file outside. A file
+//! `.git` that leads to a repository elsewhere is put aside, because the configuration there could name a program by its path in the work tree.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsStr;
 use std::fs;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
@@ -21,7 +24,7 @@ use crate::programs::GitPrograms;
 use crate::rel_path::RelPath;
 use crate::repository::{MAX_CONFIG, config_values, pointer, values_of_text};
 use crate::settings::Settings;
-use crate::tree::{Links, Tree, Version};
+use crate::tree::{Links, Node, Tree, Version};
 use crate::walk::place_of;
 
 /// The maximum size of a file that is put back, in bytes.
@@ -298,20 +301,26 @@ impl GitFolders {
                     continue;
                 }
             }
-            // `.git` as a file may be made: what it leads to is a repository, and treated as one. A hook that is checked out in a
-            // further work tree is the one that was there before.
+            let leads_out = match &read {
+                Ok(Some(node)) => leads_out(settings, scope, place, node),
+                Ok(None) => false,
+                Err(_) => named_git(place),
+            };
+            // `.git` as a file may be made: what it leads to in these folders is a repository, and treated as one. A hook that is checked out
+            // in a further work tree is the one that was there before.
             let is_copy = || {
                 let mut named = before.iter().filter(|(path, _)| path.name() == place.name() && self.executes(path));
                 now.executes(place) && named.any(|(_, version)| current.as_ref() == Some(*version))
             };
-            let may_be_new = is_new(place) && !is_state || named_git(place) || is_copy();
+            let may_be_new = !leads_out && (is_new(place) && !is_state || named_git(place) || is_copy());
             if is_same || version.is_none() && may_be_new {
                 continue;
             }
             put(tree, journal, place, version);
             changed.push(place.clone());
         }
-        for folder in now.folders.difference(&self.folders) {
+        let is_in_scope = |folder: &&RelPath| scope.iter().any(|scope| folder.is_in(scope));
+        for folder in now.folders.difference(&self.folders).filter(is_in_scope) {
             // A configuration in whose place there is a link becomes an empty one.
             let config = folder.join("config");
             let is_link = |place: &&RelPath| {
@@ -346,6 +355,23 @@ impl GitFolders {
             ..GitFolders::default()
         }
     }
+}
+
+/// Whether a file `.git` or `commondir` leads git out of these folders, or to where there is nothing yet. Git would take its configuration from
+/// there, and that can name a program by a path in the work tree.
+fn leads_out(settings: &Settings, scope: &[RelPath], place: &RelPath, node: &Node) -> bool {
+    // As git reads them: without the ends of lines at the end, then to the first NUL. Blanks belong to the path.
+    let end = node.bytes.iter().rposition(|byte| !matches!(byte, b'\n' | b'\r')).map_or(0, |last| last + 1);
+    let text = node.bytes.get(..end).unwrap_or_default().split(|byte| *byte == 0).next().unwrap_or_default();
+    let path = match (node.version.link, named_git(place)) {
+        (true, true) => Some(text),
+        (false, true) => text.strip_prefix(b"gitdir: "),
+        (_, false) => Some(text).filter(|_| place.name() == "commondir"),
+    };
+    let Some(path) = path else { return false };
+    let around = settings.root.join(place.around().as_str());
+    let to = around.join(OsStr::from_bytes(path)).canonicalize();
+    !to.is_ok_and(|to| scope.iter().any(|folder| to.starts_with(settings.root.join(folder.as_str()))))
 }
 
 /// Whether nothing in a file of a rebase or cherry-pick makes git run a program. What the file contained `before` does not count.
@@ -493,9 +519,6 @@ fn config_of(values: &[(String, String)]) -> String {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-
-    use std::ffi::OsStr;
-    use std::os::unix::ffi::OsStrExt;
 
     use super::*;
     use crate::journal::tests::{entry, journal, place};

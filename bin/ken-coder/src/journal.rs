@@ -13,20 +13,25 @@ use std::collections::{BTreeMap, HashSet};
 use std::fs::{self, File};
 use std::io::{ErrorKind, Write};
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime};
 
 use ken_types::Error;
+use ken_types::time::Timestamp;
 use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
 
 use crate::git_names::Names;
 use crate::rel_path::{Layout, RelPath};
+use crate::settings::Settings;
 use crate::tree::{Node, Tree, Version, digest};
 
-/// How long a change waits for another one to end.
+/// How long a change waits for another one to end, and after how long a person is told so.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(30);
+const TELL_AFTER: Duration = Duration::from_secs(1);
+/// When whoever has waited in vain tries again.
+const RETRY_AFTER_MS: u64 = 5_000;
 /// The journal of a run is removed when its last change is older than this.
 pub(crate) const MAX_AGE: Duration = Duration::from_secs(30 * 24 * 3600);
 /// The maximum size of all contents together, in bytes. Above it, the oldest runs are removed.
@@ -123,6 +128,39 @@ pub(crate) struct Journal {
     lock: Option<OwnedFd>,
 }
 
+/// What the file of the lock says about the change that holds it, for whoever waits. After a kill it stays until the next change.
+#[derive(Debug, Serialize, Deserialize)]
+struct Holder {
+    command: String,
+    folder: PathBuf,
+    session: Option<String>,
+    pid: u32,
+    since: String,
+}
+
+impl Holder {
+    /// Says who holds the lock, and the command that ends it.
+    fn describe(lock: &Path) -> (String, Option<String>) {
+        let holder = fs::read(lock).ok().and_then(|bytes| serde_json::from_slice::<Holder>(&bytes).ok());
+        // It is not written yet, or there was no space.
+        let Some(Holder { command, folder, session, pid, since }) = holder else {
+            return ("another change of the workspace, or a command, is under way".to_owned(), None);
+        };
+        let of = session.as_ref().map(|session| format!(" of session {session}")).unwrap_or_default();
+        let message = format!(
+            "`{command}`{of} is under way in {} since {since} (process {pid}), and changes are made one at a time",
+            folder.display()
+        );
+        (message, session.map(|session| format!("`ken cancel {session}` ends it")))
+    }
+
+    fn busy(lock: &Path) -> Error {
+        let (message, cancel) = Holder::describe(lock);
+        let later = "try again when it has ended".to_owned();
+        Error::busy(message, RETRY_AFTER_MS).hint(cancel.map_or(later.clone(), |cancel| format!("{later}; {cancel}")))
+    }
+}
+
 fn failed(path: &Path, error: impl std::fmt::Display) -> Error {
     Error::unavailable(format!("the journal: {}: {error}", path.display()))
 }
@@ -132,27 +170,49 @@ impl Journal {
         Journal { state: state.to_owned(), lock: None }
     }
 
-    /// Opens the journal and takes its lock. Waits for a change that is in progress.
-    pub(crate) fn lock(state: &Path) -> Result<Journal, Error> {
-        let path = state.join("lock");
+    /// Opens the journal and takes its lock, for a command that works at `place`. Waits for a change that is in progress.
+    pub(crate) fn lock(settings: &Settings, command: &str, place: &RelPath) -> Result<Journal, Error> {
+        Journal::lock_or_tell(settings, command, place, |_| ())
+    }
+
+    /// The same; if it has to wait, `tell` is called once with the reason.
+    pub(crate) fn lock_or_tell(
+        settings: &Settings,
+        command: &str,
+        place: &RelPath,
+        tell: impl FnOnce(&str),
+    ) -> Result<Journal, Error> {
+        let (path, begun, mut tell) = (settings.state.join("lock"), Instant::now(), Some(tell));
         let mut options = fs::OpenOptions::new();
         options.read(true).write(true).create(true).truncate(false).mode(0o600);
-        let lock = OwnedFd::from(options.open(&path).map_err(|error| failed(&path, error))?);
-        let end = Instant::now() + LOCK_TIMEOUT;
+        let lock = options.open(&path).map_err(|error| failed(&path, error))?;
         loop {
             match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
                 Ok(()) => break,
-                Err(rustix::io::Errno::WOULDBLOCK) if Instant::now() < end => {
+                Err(rustix::io::Errno::WOULDBLOCK) if begun.elapsed() < LOCK_TIMEOUT => {
+                    if begun.elapsed() >= TELL_AFTER
+                        && let Some(tell) = tell.take()
+                    {
+                        let (message, cancel) = Holder::describe(&path);
+                        tell(&[Some(message), cancel].into_iter().flatten().collect::<Vec<_>>().join("; "));
+                    }
                     std::thread::sleep(Duration::from_millis(20));
                 }
-                Err(rustix::io::Errno::WOULDBLOCK) => {
-                    let message = "another change of the workspace, or a command, is under way";
-                    return Err(Error::busy(message, 5_000));
-                }
+                Err(rustix::io::Errno::WOULDBLOCK) => return Err(Holder::busy(&path)),
                 Err(errno) => return Err(failed(&path, errno)),
             }
         }
-        Ok(Journal { state: state.to_owned(), lock: Some(lock) })
+        let holder = Holder {
+            command: command.to_owned(),
+            folder: place.names().fold(settings.root.clone(), |folder, name| folder.join(name)),
+            session: settings.session.clone(),
+            pid: std::process::id(),
+            since: Timestamp::now().to_string(),
+        };
+        // Where there is no space for it the change goes on, and whoever waits is not told what for.
+        let _ = lock.set_len(0);
+        let _ = lock.write_all_at(&serde_json::to_vec(&holder).unwrap_or_default(), 0);
+        Ok(Journal { state: settings.state.clone(), lock: Some(lock.into()) })
     }
 
     /// The lock is held until every copy of this descriptor is closed.
@@ -481,7 +541,8 @@ pub(crate) mod tests {
         for name in ["objects", "pending", "journal", "plans", "git"] {
             fs::create_dir(folder.path().join(name)).unwrap();
         }
-        let journal = Journal::lock(folder.path()).unwrap();
+        let settings = Settings::of_folders(folder.path(), folder.path()).unwrap();
+        let journal = Journal::lock(&settings, "edit", &RelPath::default()).unwrap();
         (folder, journal)
     }
 

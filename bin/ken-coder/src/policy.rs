@@ -49,7 +49,12 @@ pub(crate) fn of_files<'a>(rules: &Rules, places: impl Iterator<Item = &'a RelPa
 
 /// Decides on a change of a folder whose files are not known beforehand, as with git.
 pub(crate) fn of_folder(rules: &Rules, folder: &RelPath, why: &str) -> Requirement {
-    if rules.denies_below(folder) { denied(folder) } else { with_approval(why) }
+    of_git(rules, [folder], why)
+}
+
+/// Decides on a change by git of these folders. The strictest of their rules applies.
+pub(crate) fn of_git<'a>(rules: &Rules, folders: impl IntoIterator<Item = &'a RelPath>, why: &str) -> Requirement {
+    folders.into_iter().find(|folder| rules.denies_below(folder)).map_or_else(|| with_approval(why), denied)
 }
 
 /// A command line, with what a rule of the operator must match.

@@ -156,6 +156,13 @@ impl Preview {
     }
 }
 
+/// Adds a place to an action, if there is one.
+pub(crate) fn add(action: &mut Value, name: &str, place: Option<&RelPath>) {
+    if let (Value::Object(action), Some(place)) = (action, place) {
+        action.insert(name.to_owned(), place.as_str().into());
+    }
+}
+
 fn summary(places: &[&RelPath], removed: usize, target: &RelPath) -> String {
     let files = |count: usize| match count {
         1 => "1 file".to_owned(),

@@ -81,7 +81,7 @@ impl Operation for Propose {
     fn run(&self, settings: &Settings) -> Result<ProposeResult, Error> {
         self.check(settings)?;
         with_tree(settings, Access::Write, |tree| {
-            let journal = Journal::lock(&settings.state)?;
+            let journal = Journal::lock(settings, Self::COMMAND, &RelPath::default())?;
             let plan = plan_of(tree, &self.edits)?;
             gate::pass(settings, &self.proposal(Preview::without_diff(settings, &plan, &GitFolders::default())))?;
             let edits = plan.entries();

@@ -12,7 +12,7 @@ use crate::git::{Printed, check_name};
 use crate::journal::Journal;
 use crate::network::{Network, Remote, describe, git_variables, remote_of};
 use crate::policy;
-use crate::preview::Preview;
+use crate::preview::{Preview, add};
 use crate::rel_path::RelPath;
 use crate::repository::{GitCall, Repository};
 use crate::sandbox;
@@ -33,10 +33,16 @@ pub(crate) struct Push {
 struct Target<'a> {
     repository: Repository<'a>,
     url: String,
-    remote: Remote<'a>,
+    to: Destination<'a>,
     /// The name of the branch, such as `main`.
     branch: String,
     commit: String,
+}
+
+enum Destination<'a> {
+    Server(Network<'a>),
+    /// A repository of the workspace.
+    Folder(Box<Repository<'a>>),
 }
 
 impl Push {
@@ -46,7 +52,10 @@ impl Push {
         self.branch.iter().try_for_each(|branch| check_name("/branch", branch))?;
         let repository = Repository::open(settings, &self.repo)?;
         let url = self.url(&repository)?;
-        let remote = remote_of(settings, &self.repo, &repository.work, "/remote", &url)?;
+        let to = match remote_of(settings, &self.repo, &repository.work, "/remote", &url)? {
+            Remote::Server(network) => Destination::Server(network),
+            Remote::Folder(folder) => Destination::Folder(Box::new(there(settings, &folder)?)),
+        };
         let current = repository.branch().and_then(|branch| branch.strip_prefix("refs/heads/"));
         let branch = self.branch.as_deref().or(current).ok_or_else(|| {
             Error::conflict(format!("no branch is checked out in {}", self.repo)).at("/branch").hint("name the branch")
@@ -55,7 +64,7 @@ impl Push {
         let commit = repository
             .commit(&format!("refs/heads/{branch}"))?
             .ok_or_else(|| Error::not_found(format!("{} has no branch {branch}", self.repo)).at("/branch"))?;
-        Ok(Target { repository, url, remote, branch, commit })
+        Ok(Target { repository, url, to, branch, commit })
     }
 
     fn remote_name(&self) -> &str {
@@ -79,19 +88,39 @@ impl Push {
     }
 
     fn preview_of(&self, settings: &Settings, target: &Target<'_>) -> Result<Preview, Error> {
-        let Target { repository, url, remote, branch, commit } = target;
-        let (here, there) = (format!("refs/heads/{branch}"), format!("--remotes={}", self.remote_name()));
+        let Target { repository, url, to, branch, commit } = target;
+        let (network, there) = match to {
+            Destination::Server(network) => (Some(network), None),
+            Destination::Folder(there) => (None, Some(&**there)),
+        };
+        let (here, known) = (format!("refs/heads/{branch}"), format!("--remotes={}", self.remote_name()));
         let words =
-            ["log", "--no-color", "--no-show-signature", "--format=%h %s", "-n", COMMITS, &here, "--not", &there];
+            ["log", "--no-color", "--no-show-signature", "--format=%h %s", "-n", COMMITS, &here, "--not", &known];
         let commits = repository.read(&GitCall::new(&words))?.text;
-        let verdict = policy::of_folder(&settings.rules, &self.repo, "git publishes a branch");
-        let action = json!({"git": "push", "repo": self.repo, "remote": url, "branch": branch, "commit": commit,
-            "commits": commits.lines().collect::<Vec<_>>(), "network": describe(remote.network())});
-        let about = (format!("Push {branch} of {} to {url}", self.repo), &self.repo, Risk::High);
-        let write = [repository.common.clone()];
-        let profile =
-            sandbox::profile(settings, remote.folder().map_or(&write, std::slice::from_ref), remote.network());
+        let of_remote = there.iter().flat_map(|there| there.git_folders().into_iter().chain([&there.work]));
+        let folders = repository.git_folders().into_iter().chain([&self.repo]).chain(of_remote);
+        let verdict = policy::of_git(&settings.rules, folders, "git publishes a branch");
+        let mut action = json!({"git": "push", "repo": self.repo, "remote": url, "branch": branch, "commit": commit,
+            "commits": commits.lines().collect::<Vec<_>>(), "network": describe(network)});
+        add(&mut action, "repository", repository.elsewhere());
+        add(&mut action, "remoteRepository", there.and_then(Repository::elsewhere));
+        let to = there.map(|there| there.shown(url)).unwrap_or_else(|| url.clone());
+        let summary = format!("Push {branch} of {} to {to}", repository.shown(&self.repo));
+        let about = (summary, &self.repo, Risk::High);
+        let write = there.map_or(&repository.common, |there| &there.work);
+        let profile = sandbox::profile(settings, std::slice::from_ref(write), network);
         Ok(Preview::new(settings, verdict, "git.push", about, action, None, (&profile, &Value::Null)))
+    }
+}
+
+/// Opens the repository at the folder of a remote.
+fn there<'a>(settings: &'a Settings, folder: &RelPath) -> Result<Repository<'a>, Error> {
+    let there =
+        Repository::open(settings, folder).map_err(|error| Error { at: Some("/remote".to_owned()), ..error })?;
+    if there.work == *folder {
+        Ok(there)
+    } else {
+        Err(Error::not_found(format!("{folder} is not a git repository")).at("/remote"))
     }
 }
 
@@ -108,12 +137,12 @@ impl Operation for Push {
     }
 
     fn run(&self, settings: &Settings) -> Result<Printed, Error> {
-        let _lock = run_confined(settings, Access::Write, || Journal::lock(&settings.state))?;
+        let _lock = run_confined(settings, Access::Write, || Journal::lock(settings, Self::COMMAND, &self.repo))?;
         let target = self.target(settings)?;
         gate::pass(settings, &self.preview_of(settings, &target)?)?;
-        let text = match &target.remote {
-            Remote::Server(network) => target.to_server(network.clone())?,
-            Remote::Folder(folder) => target.to_folder(settings, folder)?,
+        let text = match &target.to {
+            Destination::Server(network) => target.to_server(network.clone())?,
+            Destination::Folder(there) => target.to_folder(settings, there)?,
         };
         target.note(self.remote_name())?;
         Ok(Printed::of_text(&self.repo, text))
@@ -136,11 +165,8 @@ impl Target<'_> {
 
     /// Pushes to a folder without git's protocol, whose other end (git-receive-pack) is a program that works with the
     /// configuration and the hooks of that folder. The objects are put there as a pack, then the branch is moved.
-    fn to_folder(&self, settings: &Settings, folder: &RelPath) -> Result<String, Error> {
-        let (there, name) = (Repository::open(settings, folder)?, format!("refs/heads/{}", self.branch));
-        if there.work != *folder {
-            return Err(Error::not_found(format!("{folder} is not a git repository")).at("/remote"));
-        }
+    fn to_folder(&self, settings: &Settings, there: &Repository<'_>) -> Result<String, Error> {
+        let (folder, name) = (&there.work, format!("refs/heads/{}", self.branch));
         if !there.is_bare && there.branch() == Some(&name) {
             let message = format!("{} is checked out in {folder}, so a push would leave its files behind", self.branch);
             return Err(Error::conflict(message).at("/remote").hint("push to a bare repository, or to another branch"));

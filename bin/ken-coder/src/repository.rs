@@ -5,6 +5,7 @@
 //! (`GIT_DIR`) with a configuration that ken writes, and finds the objects, the index and the refs of the repository from
 //! there. The sandbox lets it execute git alone.
 
+use std::fmt::Display;
 use std::fs::{self, File};
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
@@ -208,6 +209,22 @@ impl<'a> Repository<'a> {
     pub(crate) fn main(&self) -> Option<RelPath> {
         let main = if self.common.name() == ".git" { self.common.around() } else { self.common.clone() };
         (self.folder != self.common).then_some(main)
+    }
+
+    /// Returns the folders in which git changes files of its own.
+    pub(crate) fn git_folders(&self) -> [&RelPath; 2] {
+        [&self.folder, &self.common]
+    }
+
+    /// Returns the folder with the refs if it is not in the work tree: then git changes it for other work trees too.
+    pub(crate) fn elsewhere(&self) -> Option<&RelPath> {
+        Some(&self.common).filter(|common| !common.is_in(&self.work))
+    }
+
+    /// Returns a place in the work tree as a person is shown it before git changes something: with [`Repository::elsewhere`].
+    pub(crate) fn shown(&self, place: impl Display) -> String {
+        let elsewhere = self.elsewhere().map(|common| format!(" (repository {common})"));
+        format!("{place}{}", elsewhere.unwrap_or_default())
     }
 
     pub(crate) fn path(&self, place: &RelPath) -> String {
@@ -416,6 +433,23 @@ fn find(settings: &Settings, tree: &Tree, place: &RelPath, project: &RelPath) ->
         None => folder.clone(),
         Some(text) => led(settings, &folder, &text).ok_or_else(|| outside(&folder.join("commondir")))?,
     };
+    if !(folder.is_in(project) && common.is_in(project)) {
+        // Whoever may write in this project can write such a pointer, and must not reach another repository by that.
+        let of_tree = folder.around() == common.join("worktrees")
+            && read(&folder.join("gitdir"), MAX_POINTER_BYTES)?.and_then(|text| led(settings, &folder, &text))
+                == Some(work.join(".git"));
+        // A submodule of such a work tree.
+        let of_submodule = |around: &Found| folder == common && folder.is_in(&around.folder);
+        if !of_tree
+            && (work == *project
+                || !find(settings, tree, &work.around(), project).is_ok_and(|found| of_submodule(&found)))
+        {
+            let message = format!("{} leads to {common}, which does not know it as its work tree", work.join(".git"));
+            return Err(Error::forbidden(message)
+                .at("/repo")
+                .hint("`git worktree repair` in that repository mends the pointers of a work tree that was moved"));
+        }
+    }
     let head = read(&folder.join("HEAD"), MAX_POINTER_BYTES)?.unwrap_or_default();
     let info = common.join("info");
     let mut links = vec!["refs"];

@@ -1,7 +1,8 @@
 //! Runs a program in ken-sandbox(1), with limits on its output, time and disk space.
 
 use std::collections::{BTreeSet, VecDeque};
-use std::io::{Read, Write};
+use std::fs::File;
+use std::io::{Read, Seek, Write};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -10,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use ken_tool::{Error, find_program};
 use ken_types::error::{JSON_ERRORS, reported};
-use rustix::fs::{Mode, OFlags, fstatvfs};
+use rustix::fs::{MemfdFlags, Mode, OFlags, fstatvfs, memfd_create};
 use rustix::io::{FdFlags, fcntl_setfd};
 use rustix::process::{Pid, Signal, kill_process};
 use serde::Deserialize;
@@ -183,8 +184,10 @@ pub(crate) fn run_in(
     let network = job.network.as_ref();
     // The proxy runs until the command has ended.
     let proxy = network.map(|network| network.open(settings)).transpose()?;
-    let mut command = command(settings, job, granted, proxy.as_ref())?;
-    for descriptor in granted.descriptors().chain(lock) {
+    let variables = memory_file(&variables(settings, job, proxy.as_ref()))
+        .map_err(|error| Error::unavailable(format!("the variables of the command: {error}")))?;
+    let mut command = command(settings, job, granted, &variables, proxy.as_ref())?;
+    for descriptor in granted.descriptors().chain(lock).chain([&variables]) {
         fcntl_setfd(descriptor, FdFlags::empty())
             .map_err(|errno| Error::unavailable(format!("descriptors: {errno}")))?;
     }
@@ -217,7 +220,33 @@ pub(crate) fn run_in(
     Ok(Ended { timed_out: status == TIMED_OUT && duration >= job.timeout, status, stopped, stdout, stderr, duration })
 }
 
-fn command(settings: &Settings, job: &Job<'_>, granted: &Granted, proxy: Option<&Proxy>) -> Result<Command, Error> {
+/// Returns the variables of a job, each as `NAME=value`, or as `NAME` where the one of this process is passed on.
+fn variables(settings: &Settings, job: &Job<'_>, proxy: Option<&Proxy>) -> Vec<String> {
+    // A variable of git could name a configuration, and with it a program.
+    let configured = settings.workspace.env.iter().filter(|variable| !variable.starts_with("GIT_"));
+    let configured = configured.filter(|_| job.own.is_none());
+    configured.chain(&job.env).cloned().chain(proxy.iter().flat_map(|proxy| proxy.variables())).collect()
+}
+
+/// Returns a memory file with these variables. Every user of the machine could read them as arguments of ken-sandbox: the operator's, and the
+/// password of the proxy. In its environment, a name such as `LD_PRELOAD` would have an effect on ken-sandbox itself.
+fn memory_file(variables: &[String]) -> std::io::Result<OwnedFd> {
+    if variables.iter().any(|variable| variable.contains('\0')) {
+        return Err(std::io::Error::other("one of them holds a NUL byte"));
+    }
+    let mut file = File::from(memfd_create("variables", MemfdFlags::CLOEXEC)?);
+    file.write_all(variables.join("\0").as_bytes())?;
+    file.rewind()?;
+    Ok(file.into())
+}
+
+fn command(
+    settings: &Settings,
+    job: &Job<'_>,
+    granted: &Granted,
+    variables: &OwnedFd,
+    proxy: Option<&Proxy>,
+) -> Result<Command, Error> {
     let number = |descriptor: &OwnedFd| descriptor.as_raw_fd().to_string();
     let mut command = program()?;
     command
@@ -240,10 +269,6 @@ fn command(settings: &Settings, job: &Job<'_>, granted: &Granted, proxy: Option<
             for path in settings.workspace.read.iter().filter(|path| path.exists()) {
                 command.arg("--read").arg(path);
             }
-            // A variable of git could name a configuration, and with it a program.
-            for variable in settings.workspace.env.iter().filter(|variable| !variable.starts_with("GIT_")) {
-                command.arg("--env").arg(variable);
-            }
         }
     }
     for folder in &granted.write {
@@ -255,14 +280,9 @@ fn command(settings: &Settings, job: &Job<'_>, granted: &Granted, proxy: Option<
             command.arg("--read-only-below").arg(format!("{}:{path}", number(folder)));
         }
     }
-    for variable in &job.env {
-        command.arg("--env").arg(variable);
-    }
+    command.args(["--env-fd", &number(variables)]);
     if let Some(proxy) = proxy {
         command.arg("--reach").arg(proxy.address());
-        for variable in proxy.variables() {
-            command.arg("--env").arg(variable);
-        }
     }
     let stdin = if job.stdin.is_some() { Stdio::piped() } else { Stdio::null() };
     command.arg("--").args(&job.argv).stdin(stdin).stdout(Stdio::piped()).stderr(Stdio::piped());

@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::io::{IsTerminal, Write};
 use std::time::{Duration, SystemTime};
 
 use clap::Args;
@@ -177,6 +178,9 @@ pub(crate) struct Undo {
     /// Id of a run, its beginning or end, or `last`
     #[arg(value_name = "RUN")]
     run: String,
+    /// Say on standard error what it waits for, if it has to wait
+    #[arg(long)]
+    tell: bool,
 }
 
 #[derive(Debug, Serialize)]
@@ -206,7 +210,14 @@ impl Report for Undo {
 
     fn run(&self, reply: Reply<'_>) -> Result<Replied, Error> {
         let settings = settings_of(&self.run)?;
-        let journal = run_confined(&settings, Access::Write, || Kept::lock(&settings.state))?;
+        let tell = |why: &str| {
+            if self.tell || std::io::stderr().is_terminal() {
+                // If standard error is closed, nobody wants to know.
+                let _ = writeln!(std::io::stderr(), "ken-coder: waits: {why}");
+            }
+        };
+        let place = RelPath::default();
+        let journal = run_confined(&settings, Access::Write, || Kept::lock_or_tell(&settings, "undo", &place, tell))?;
         let undo = Mint::fresh()?.ulid();
         let (mut undone, git) =
             with_tree(&settings, Access::Write, |tree| self.undo(&settings, tree, &journal, &undo))?;
@@ -400,9 +411,9 @@ struct RefDifference {
 struct Difference {
     path: RelPath,
     action: &'static str,
-    /// The number of lines that were added and removed.
-    added: usize,
-    removed: usize,
+    /// The number of lines that the run added and removed; `None` if it is not known which lines are its own.
+    added: Option<usize>,
+    removed: Option<usize>,
     /// Whether the file still is as the run left it. Only then can it be restored.
     current: bool,
 }
@@ -425,19 +436,24 @@ impl Diff {
         let (mut files, mut shown) = (Vec::new(), Shown::default());
         let RunChanges { files: changed, git, unsaved, .. } = RunChanges::of(records);
         for (path, span) in changed {
-            // The record has only the digest of what the run wrote, so the current content is shown. `current` tells
-            // whether it is the same.
             let now = tree.file(&path, ANY_SIZE).ok().flatten();
-            let before = span.before.as_ref().and_then(|version| {
+            let current = now.as_ref().map(|node| &node.version) == span.after.as_ref();
+            let stored = |version: &Version| {
                 Some(Node { version: version.clone(), bytes: journal.content(&version.digest).ok()? })
-            });
-            let is_shown = now.as_ref().is_none_or(|node| node.bytes.len() as u64 <= MAX_FILE);
-            let (old, new) = if is_shown { (before.as_ref(), now.as_ref()) } else { (None, None) };
-            let (added, removed) = shown.add(&path, old, new);
+            };
+            let before = span.before.as_ref().and_then(stored);
+            // The record has only the digest of what the run wrote. Its content is there if the file still has it, or if a later change such
+            // as an undo has replaced it. Otherwise the current content is shown, in which lines may be of somebody else.
+            let written = if current { now.clone() } else { span.after.as_ref().and_then(stored) };
+            let has_both = before.is_some() == span.before.is_some() && written.is_some() == span.after.is_some();
+            let after = if has_both { written } else { now };
+            let is_shown = after.as_ref().is_none_or(|node| node.bytes.len() as u64 <= MAX_FILE);
+            let (old, new) = if is_shown { (before.as_ref(), after.as_ref()) } else { (None, None) };
+            let lines = shown.add(&path, old, new).filter(|_| has_both && is_shown && !span.is_broken);
             files.push(Difference {
-                added,
-                removed,
-                current: now.map(|node| node.version) == span.after,
+                added: lines.map(|(added, _)| added),
+                removed: lines.map(|(_, removed)| removed),
+                current,
                 action: action(span.before.as_ref(), span.after.as_ref()),
                 path,
             });
@@ -474,6 +490,7 @@ impl Answer for Differences {
         }
         for RefDifference { repo, name, before, after } in &self.refs {
             let [before, after] = [before, after].map(|id| id.as_deref().unwrap_or("absent"));
+            let repo = if repo.as_str().is_empty() { &self.root } else { repo.as_str() };
             writeln!(to, "# {name} of {repo}: {before} to {after}")?;
         }
         to.write_str(&self.diff)
@@ -564,7 +581,7 @@ impl Report for Prune {
             return Ok(reply.send(&Pruned { runs_removed: 0, contents_removed: 0, at: at() }));
         };
         let pruned = with_tree(&settings, Access::Write, |tree| {
-            let journal = Kept::lock(&settings.state)?;
+            let journal = Kept::lock(&settings, "prune", &RelPath::default())?;
             recover(&settings, tree, &journal)?;
             let kept = Duration::from_secs(self.days.saturating_mul(86_400));
             let of_session = self.session.as_deref().map(|session| journal.remove_session(session)).transpose()?;

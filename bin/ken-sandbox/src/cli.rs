@@ -71,6 +71,9 @@ pub(crate) struct Job {
     /// Set a variable of its environment, or pass it on; can be given more than once
     #[arg(short, long, value_name = "NAME[=VALUE]")]
     pub(crate) env: Vec<OsString>,
+    /// As --env, for each variable in what descriptor N is open on, which end with NUL bytes; can be given more than once
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(i32).range(3..))]
+    pub(crate) env_fd: Vec<i32>,
     /// Leave the inherited descriptor N open for it; can be given more than once
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(i32).range(3..))]
     pub(crate) fd: Vec<i32>,

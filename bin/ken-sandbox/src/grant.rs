@@ -2,7 +2,7 @@
 //! path that is resolved again later could lead elsewhere, because another process may have renamed what it leads through.
 
 use std::fs::{File, Metadata, OpenOptions};
-use std::io;
+use std::io::{self, Read};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
@@ -43,14 +43,7 @@ impl Grant {
 
     /// What the caller has left open as descriptor `number`.
     fn inherited(number: i32) -> Result<Grant, Refusal> {
-        // SAFETY: the descriptor is only duplicated; if the caller has not left it open, that is the error.
-        #[allow(unsafe_code)]
-        let theirs = unsafe { BorrowedFd::borrow_raw(number) };
-        let name = format!("descriptor {number}");
-        let duplicate = fcntl(theirs, FcntlArg::F_DUPFD_CLOEXEC(3)).map_err(|errno| refused(&name, errno))?;
-        // SAFETY: the kernel has just made this descriptor for us, and nobody else knows it.
-        #[allow(unsafe_code)]
-        let own = unsafe { <OwnedFd as std::os::fd::FromRawFd>::from_raw_fd(duplicate) };
+        let (own, name) = (duplicate(number)?, descriptor_name(number));
         // What is open for reading or writing would let its holder do that whatever the rules say.
         let flags = fcntl(&own, FcntlArg::F_GETFL).map_err(|errno| refused(&name, errno))?;
         if flags & libc::O_PATH == 0 {
@@ -106,6 +99,29 @@ impl Grant {
             folder = next;
         }
     }
+}
+
+/// Returns a duplicate of what the caller has left open as descriptor `number`.
+fn duplicate(number: i32) -> Result<OwnedFd, Refusal> {
+    // SAFETY: the descriptor is only duplicated; if the caller has not left it open, that is the error.
+    #[allow(unsafe_code)]
+    let theirs = unsafe { BorrowedFd::borrow_raw(number) };
+    let duplicate =
+        fcntl(theirs, FcntlArg::F_DUPFD_CLOEXEC(3)).map_err(|errno| refused(descriptor_name(number), errno))?;
+    // SAFETY: the kernel has just made this descriptor for us, and nobody else knows it.
+    #[allow(unsafe_code)]
+    Ok(unsafe { <OwnedFd as std::os::fd::FromRawFd>::from_raw_fd(duplicate) })
+}
+
+fn descriptor_name(number: i32) -> String {
+    format!("descriptor {number}")
+}
+
+/// Reads to its end what the caller has left open as descriptor `number`.
+pub(crate) fn content(number: i32) -> Result<Vec<u8>, Refusal> {
+    let mut bytes = Vec::new();
+    let read = File::from(duplicate(number)?).read_to_end(&mut bytes);
+    read.map_err(|error| refused(descriptor_name(number), error)).map(|_| bytes)
 }
 
 impl AsFd for Grant {

@@ -135,11 +135,17 @@ fn environment(job: &Job, temporary: &Path) -> Result<Vec<CString>, Refusal> {
         // Otherwise glibc would ask for both kinds of addresses with sendmmsg(2), which is refused.
         variables.push("RES_OPTIONS=single-request".into());
     }
-    for wanted in &job.env {
+    let mut wanted = job.env.clone();
+    for number in &job.env_fd {
+        let bytes = grant::content(*number)?;
+        let entries = bytes.split(|byte| *byte == 0).filter(|entry| !entry.is_empty());
+        wanted.extend(entries.map(|entry| OsStr::from_bytes(entry).to_owned()));
+    }
+    for wanted in wanted {
         if wanted.as_bytes().contains(&b'=') {
-            variables.push(wanted.clone())
+            variables.push(wanted);
         } else {
-            variables.extend(passed(wanted))
+            variables.extend(passed(&wanted));
         }
     }
     keep_last(&mut variables);

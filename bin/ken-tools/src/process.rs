@@ -1,8 +1,11 @@
 //! The process of a call or of its preview: `ken-sandbox`, with what the description allows, which runs the program.
 
+use std::collections::BTreeMap;
+use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{Seek, Write};
 use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
@@ -212,15 +215,28 @@ fn secrets(work: &Work<'_>) -> std::io::Result<Option<OwnedFd>> {
     let names = work.entry.secrets.iter().filter(|_| work.may_change);
     let entries = names.filter_map(|name| Some(format!("{name}={}\0", ken_service::secret(name)?)));
     let text: String = entries.collect();
-    if text.is_empty() { Ok(None) } else { memory_file(&text).map(Some) }
+    if text.is_empty() { Ok(None) } else { memory_file(text.as_bytes()).map(Some) }
 }
 
 /// Returns a memory file with entries of `NAME=value` and a NUL, to be passed to a process as `KEN_SECRETS_FD`.
-pub(crate) fn memory_file(text: &str) -> std::io::Result<OwnedFd> {
+pub(crate) fn memory_file(text: &[u8]) -> std::io::Result<OwnedFd> {
     let mut file = File::from(memfd_create("secrets", MFdFlags::MFD_CLOEXEC)?);
-    file.write_all(text.as_bytes())?;
+    file.write_all(text)?;
     file.rewind()?;
     Ok(file.into())
+}
+
+/// Gives a sandbox variables for its command. Every user of the machine could read them as arguments. In the environment of
+/// ken-sandbox, a name such as `PATH` or `LD_PRELOAD` would have an effect on ken-sandbox itself.
+pub(crate) fn set_variables<V: AsRef<OsStr>>(
+    command: &mut Command,
+    variables: &BTreeMap<String, V>,
+) -> std::io::Result<()> {
+    let text = variables.iter().flat_map(|(name, value)| [name.as_bytes(), b"=", value.as_ref().as_bytes(), b"\0"]);
+    let file = memory_file(&text.collect::<Vec<_>>().concat())?;
+    command.arg("--env-fd").arg(file.as_raw_fd().to_string());
+    command.preserved_fds(vec![file]);
+    Ok(())
 }
 
 async fn exchange(child: &mut Child, work: &Work<'_>, output: impl Future<Output = Vec<u8>>) -> std::io::Result<Ended> {

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
+use std::io::{BufRead, BufReader};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -12,7 +13,7 @@ use ken_types::error::{JSON_ERRORS, reported};
 use ken_types::{Code, Error};
 
 use crate::globals::Globals;
-use crate::output::print_bytes;
+use crate::output::{print_bytes, print_note};
 
 /// Replaces this process by the program of the command. `ken` is the command line of this program, as clap describes
 /// it.
@@ -62,6 +63,25 @@ pub(crate) fn installed(program: &str) -> Result<Command, Error> {
 pub(crate) fn output(command: &mut Command) -> Result<Output, Error> {
     let output = command.env(JSON_ERRORS.0, JSON_ERRORS.1).stdin(Stdio::null()).output();
     output.map_err(|error| cannot_run(command, &error))
+}
+
+/// Runs a program of ken as [`output`] does. What it says on standard error before its error is printed at once.
+pub(crate) fn output_with_notes(command: &mut Command) -> Result<Output, Error> {
+    command.env(JSON_ERRORS.0, JSON_ERRORS.1).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().map_err(|error| cannot_run(command, &error))?;
+    let stderr = child.stderr.take();
+    let errors = std::thread::spawn(move || {
+        let mut errors = Vec::new();
+        for line in stderr.into_iter().flat_map(|stderr| BufReader::new(stderr).lines()).map_while(Result::ok) {
+            match line.strip_prefix("ken-coder: ") {
+                Some(note) => print_note(note),
+                None => errors.extend([line.as_bytes(), b"\n"].concat()),
+            }
+        }
+        errors
+    });
+    let output = child.wait_with_output().map_err(|error| cannot_run(command, &error))?;
+    Ok(Output { stderr: errors.join().unwrap_or_default(), ..output })
 }
 
 pub(crate) fn cannot_run(command: &Command, error: &std::io::Error) -> Error {

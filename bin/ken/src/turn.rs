@@ -49,6 +49,9 @@ struct Turn {
     sources: Vec<Value>,
     #[serde(skip_serializing_if = "Value::is_null")]
     usage: Value,
+    /// The workspace or trusted folder, below which the paths are.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    root: String,
     /// What `ken diff --json` says of it, without the diff itself.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     files: Vec<Value>,
@@ -143,6 +146,7 @@ fn read(globals: &Globals, gateway: &mut Gateway, found: &FoundId) -> Result<Tur
     if globals.url.is_none() && turn.steps.iter().any(|step| matches!(step.what, What::Tool { .. })) {
         match undo::changes(globals, &found.id) {
             Ok(changes) => {
+                field(&changes, "root").clone_into(&mut turn.root);
                 turn.files = items(&changes, "files").to_vec();
                 turn.refs = items(&changes, "refs").to_vec();
             }
@@ -459,17 +463,20 @@ fn shortened(text: &str, max: usize) -> String {
 fn changed(globals: &Globals, turn: &Turn) -> String {
     let mut text = String::new();
     for file in &turn.files {
-        let number = |name: &str| file.get(name).and_then(Value::as_u64).unwrap_or_default();
+        let number = |name: &str| file.get(name).and_then(Value::as_u64);
+        let lines = number("added").zip(number("removed")).map(|(added, removed)| format!("  +{added} -{removed}"));
         let since = if file.get("current") == Some(&Value::Bool(false)) { ", changed since" } else { "" };
         let (path, action) = (visible_line(field(file, "path")), visible_line(field(file, "action")));
-        text += &format!("  {path}  +{} -{}  ({action}{since})\n", number("added"), number("removed"));
+        text += &format!("  {path}{}  ({action}{since})\n", lines.unwrap_or_default());
     }
     for change in &turn.refs {
         let [before, after] = ["before", "after"].map(|name| match field(change, name) {
             "" => "none".to_owned(),
             commit => visible_line(commit).chars().take(SHORT_COMMIT).collect(),
         });
-        let (repo, name) = (visible_line(field(change, "repo")), visible_line(field(change, "name")));
+        // The path of a trusted folder that is a repository itself is empty.
+        let repo = Some(field(change, "repo")).filter(|repo| !repo.is_empty()).unwrap_or(&turn.root);
+        let (repo, name) = (visible_line(repo), visible_line(field(change, "name")));
         text += &format!("  {name} of {repo}: {before} to {after}\n");
     }
     if !text.is_empty() {
@@ -535,6 +542,31 @@ mod tests {
         for (ms, text) in [(0, "0 ms"), (999, "999 ms"), (4_679, "4.6 s"), (61_000, "1 min 1 s")] {
             assert_eq!(time(ms), text);
         }
+    }
+
+    #[test]
+    fn only_lines_that_are_the_turns_own_are_counted() {
+        let turn = Turn {
+            id: "t".to_owned(),
+            root: "/home/me/site".to_owned(),
+            files: vec![
+                json!({"path": "a", "action": "changed", "added": 2, "removed": 1, "current": true}),
+                json!({"path": "b", "action": "changed", "added": null, "removed": null, "current": false}),
+                json!({"path": "c", "action": "removed", "added": 0, "removed": 3, "current": false}),
+            ],
+            refs: vec![
+                json!({"repo": "", "name": "refs/heads/main", "before": null, "after": "0123456789abcdef"}),
+                json!({"repo": "sub", "name": "refs/heads/main", "before": "0123456789abcdef", "after": null}),
+            ],
+            ..Turn::default()
+        };
+        let globals = Globals { home: None, url: None, secret_file: None, raw: false };
+        assert_eq!(
+            changed(&globals, &turn),
+            "\nchanged\n  a  +2 -1  (changed)\n  b  (changed, changed since)\n  c  +0 -3  (removed, changed since)\n  \
+             refs/heads/main of /home/me/site: none to 0123456789\n  refs/heads/main of sub: 0123456789 to none\n  \
+             `ken diff t` shows it, `ken undo t` undoes it\n"
+        );
     }
 
     #[test]

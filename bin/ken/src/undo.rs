@@ -2,6 +2,7 @@
 //! output.
 
 use std::fs::{self, DirEntry};
+use std::io::{IsTerminal, stderr};
 use std::process::{Command, ExitCode};
 
 use clap::Args;
@@ -9,7 +10,7 @@ use ken_types::places::Places;
 use ken_types::{Code, Error, json};
 use serde_json::Value;
 
-use crate::external::{error_of, installed, output, printed};
+use crate::external::{error_of, installed, output_with_notes, printed};
 use crate::globals::Globals;
 use crate::ids::LAST;
 use crate::output::{Outcome, print_text};
@@ -38,12 +39,13 @@ pub(crate) fn run(globals: &Globals, what: &str, of: &RunArgs) -> Outcome {
         }
     };
     let places = globals.places()?;
-    let mut coder = coder(&places, &[what, "--format", format, "--", run])?;
+    let tell: &[&str] = if what == "undo" && stderr().is_terminal() { &["--tell"] } else { &[] };
+    let mut coder = coder(&places, &[&[what, "--format", format], tell, &["--", run]].concat())?;
     // `last` is that of the folder in which a session here would work. An id says itself where its run worked.
     if let Some(folder) = around(&places).filter(|_| run == LAST) {
         coder.env("KEN_FOLDER", folder);
     }
-    let output = output(&mut coder)?;
+    let output = output_with_notes(&mut coder)?;
     print_text(&String::from_utf8_lossy(&output.stdout))?;
     match output.status.code().and_then(|status| u8::try_from(status).ok()) {
         Some(status @ 0..=1) => Ok(ExitCode::from(status)),

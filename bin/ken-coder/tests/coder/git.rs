@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use crate::common::{Home, as_run, executable, outcome, started, trust};
-use serde_json::json;
+use serde_json::{Value, json};
 
 /// A program that leaves a canary when it runs. It passes its input on, so that git goes on with it as a filter.
 fn trap(home: &Home, name: &str) -> (PathBuf, PathBuf) {
@@ -260,6 +260,194 @@ fn a_further_worktree_and_sha256_are_repositories_too() {
     assert!(
         home.why_not("status", &json!({"repo": "repos/out"})).contains("does not lead to a folder of the workspace")
     );
+}
+
+/// Each makes the folder in which it runs a work tree of the repository `../site`, which does not know it.
+const POINTERS: [&str; 9] = [
+    "echo 'gitdir: ../site/.git' > .git",
+    "echo 'gitdir: ../site/.git/worktrees/side' > .git",
+    "echo \"gitdir: $PWD/../site/.git\" > .git",
+    "ln -s ../site link; echo 'gitdir: link/.git' > .git",
+    "ln -s ../site/.git .git",
+    "ln -s ../site link; ln -s link/.git .git",
+    "mkdir .git; cp ../site/.git/HEAD .git; echo ../../site/.git > .git/commondir; echo ../.git > .git/gitdir",
+    "printf 'ref: refs/heads/main\n' > HEAD; mkdir objects refs; echo ../site/.git > commondir",
+    "mkdir -p w/.git/objects w/.git/refs w/sub; cp ../site/.git/HEAD w/.git; echo 'gitdir: ../../../site/.git' > w/sub/.git",
+];
+
+/// Fills `repos/new`, and returns the work tree that a script of [`POINTERS`] makes.
+fn led_elsewhere(home: &Home, script: &str) -> String {
+    let _ = std::fs::remove_dir_all(home.path("repos/new"));
+    home.put("repos/new/f", "f\n");
+    (if script.contains("w/sub") { "repos/new/w/sub" } else { "repos/new" }).to_owned()
+}
+
+/// A repository with a further work tree, and a hook that is a file of the work tree.
+fn with_side_and_hook() -> Home {
+    let home = Home::with_repository();
+    home.git(&["branch", "other"]);
+    home.git(&["remote", "add", "origin", "../site"]);
+    home.git(&["worktree", "add", "-q", "-b", "side", home.path("repos/side").to_str().unwrap()]);
+    home.git(&["config", "core.hooksPath", "husky"]);
+    home
+}
+
+#[test]
+fn a_command_leaves_no_pointer_to_another_repository() {
+    let home = with_side_and_hook();
+    let canary = home.folder().join("canary");
+    // Two that ken cannot read, or reads otherwise than git.
+    let more = [
+        "echo 'gitdir: ../site/.git' > one; ln one .git",
+        "mkdir ' ..'; ln -s ../../site ' ../new'; echo 'gitdir:  ../new/.git' > .git",
+        "echo 'gitdir: ../later/.git' > .git",
+        "mkdir z; ln -s ../site/.git 'z\n'; printf 'gitdir: z\\n\\0x' > .git",
+        "printf 'gitdir: ../site/.git\\0x\\n' > .git",
+    ];
+    let files = |home: &Home| {
+        let site = home.path("repos/site");
+        home.files().into_iter().filter(|(path, _)| path.starts_with(&site)).collect::<Vec<_>>()
+    };
+    let before = files(&home);
+    for script in POINTERS.iter().chain(&more) {
+        let place = led_elsewhere(&home, script);
+        let hook = "at=$PWD; [ -d w/sub ] && at=w/sub; mkdir $at/husky; printf '#!/bin/sh\ntouch CANARY\n' > $at/husky/pre-commit; \
+            chmod +x $at/husky/pre-commit"
+            .replace("CANARY", canary.to_str().unwrap());
+        let ran = home.done("run", &json!({"shell": format!("{script}; {hook}"), "cwd": "repos/new"}));
+        assert_eq!(ran["status"], 0, "{script}: {ran}");
+        let disarmed = ran["disarmed"].as_array().unwrap_or_else(|| panic!("{script}: {ran}"));
+        assert!(disarmed.iter().all(|place| place.as_str().unwrap().starts_with("repos/new/")), "{script}: {ran}");
+        let _ = std::process::Command::new("git")
+            .args(["-c", "user.name=A", "-c", "user.email=a@x", "-c", "safe.directory=*"])
+            .args(["commit", "-q", "--allow-empty", "-m", "By hand"])
+            .current_dir(home.path(&place))
+            .env("GIT_CEILING_DIRECTORIES", home.path("repos/new"))
+            .output();
+        assert!(!canary.exists(), "{script}: {ran}");
+        assert!(files(&home) == before, "{script}: {ran}");
+    }
+    // What leads to a repository of the project stays.
+    for script in ["git init -q sub; mv sub/.git g; echo 'gitdir: ../g' > sub/.git", "git init -q g; ln -s g/.git .git"]
+    {
+        led_elsewhere(&home, script);
+        let ran = home.done("run", &json!({"shell": script, "cwd": "repos/new"}));
+        assert_eq!((&ran["status"], &ran["disarmed"]), (&json!(0), &Value::Null), "{script}: {ran}");
+    }
+}
+
+#[test]
+fn a_repository_that_does_not_know_the_work_tree_is_not_used() {
+    let home = with_side_and_hook();
+    home.git(&["config", "--unset", "core.hooksPath"]);
+    let before = home.git(&["for-each-ref"]);
+    for script in POINTERS {
+        let place = led_elsewhere(&home, script);
+        let made = std::process::Command::new("sh").args(["-c", script]).current_dir(home.path("repos/new")).status();
+        assert!(made.unwrap().success(), "{script}");
+        home.put(&format!("{place}/new"), "new\n");
+        for (command, call) in [
+            ("status", json!({"repo": place})),
+            ("commit", json!({"repo": place, "message": "New"})),
+            ("push", json!({"repo": place, "branch": "other"})),
+        ] {
+            let output = home.call(command, &call);
+            assert_eq!(output.status.code(), Some(2), "{script}: {command}: {output:?}");
+        }
+        assert_eq!(home.git(&["for-each-ref"]), before, "{script}");
+    }
+    home.put("repos/new0/.git", "gitdir: ../site/.git\n");
+    let why = home.refused("commit", &json!({"repo": "repos/new0", "message": "New"}));
+    assert_eq!(
+        why["message"], "repos/new0/.git leads to repos/site/.git, which does not know it as its work tree",
+        "{why}"
+    );
+    // A work tree that was moved, before and after git is told.
+    std::fs::rename(home.path("repos/side"), home.path("repos/moved")).unwrap();
+    home.put("repos/moved/new", "new\n");
+    let commit = json!({"repo": "repos/moved", "message": "Moved"});
+    let error = home.refused("commit", &commit);
+    assert!(error["hint"].as_str().unwrap().contains("`git worktree repair`"), "{error}");
+    home.git(&["worktree", "repair", home.path("repos/moved").to_str().unwrap()]);
+    home.done("commit", &commit);
+    assert_eq!(home.git(&["log", "-1", "--format=%s", "side"]), "Moved");
+    // With relative pointers, as git writes them with worktree.useRelativePaths.
+    std::fs::write(home.path("repos/moved/.git"), "gitdir: ../site/.git/worktrees/side\n").unwrap();
+    std::fs::write(home.path("repos/site/.git/worktrees/side/gitdir"), "../../../../moved/.git\n").unwrap();
+    assert!(home.done("log", &json!({"repo": "repos/moved"}))["text"].as_str().unwrap().contains(": Moved\n"));
+    // A submodule of such a work tree.
+    let library = home.folder().join("library");
+    home.git(&["clone", "-q", ".", library.to_str().unwrap()]);
+    let moved = home.path("repos/moved");
+    let in_moved = |words: &[&str]| home.git(&[&["-C", moved.to_str().unwrap()], words].concat());
+    in_moved(&["-c", "protocol.file.allow=always", "submodule", "-q", "add", library.to_str().unwrap(), "sub"]);
+    home.put("repos/moved/sub/new", "new\n");
+    home.done("commit", &json!({"repo": "repos/moved/sub", "message": "In sub"}));
+    assert_eq!(in_moved(&["-C", "sub", "log", "-1", "--format=%s"]), "In sub");
+}
+
+/// What git changes for a call: the repository that is named, the one whose refs a work tree shares, and the folder of a remote.
+#[test]
+fn a_rule_that_denies_a_repository_denies_every_way_to_it() {
+    let home = Home::with_repository();
+    let site = home.path("repos/site");
+    let at = |name: &str| home.path(name).display().to_string();
+    home.git(&["worktree", "add", "-q", "-b", "side", &at("repos/side")]);
+    home.git(&["init", "-q", "--bare", &at("repos/prod.git")]);
+    home.git(&["clone", "-q", "--origin", "site", ".", &at("repos/free")]);
+    let in_free = |words: &[&str]| home.git(&[&["-C", &at("repos/free")], words].concat());
+    for (name, url) in [("prod", "../prod.git"), ("side", "../side"), ("whole", &*at("repos/prod.git"))] {
+        in_free(&["remote", "add", name, url]);
+    }
+    home.put("repos/side/new", "new\n");
+    home.put("repos/free/new", "new\n");
+    let commit = |repo: &str| ("commit", json!({"repo": repo, "message": "New"}));
+    let push = |repo: &str, remote: &str| ("push", json!({"repo": repo, "remote": remote, "branch": "main"}));
+    let cases = [
+        (commit("repos/side"), "repos/site", "Commit to side of repos/side (repository repos/site/.git): New"),
+        (commit("repos/free"), "", "Commit to main of repos/free: New"),
+        (push("repos/free", "prod"), "repos/prod.git", "Push main of repos/free to ../prod.git"),
+        (push("repos/free", "whole"), "repos/prod.git", ""),
+        (push("repos/free", "site"), "repos/site", ""),
+        (
+            push("repos/free", "side"),
+            "repos/side repos/site",
+            "Push main of repos/free to ../side (repository repos/site/.git)",
+        ),
+    ];
+    for denied in ["none", "repos/site", "repos/side", "repos/prod.git", "repos/free"] {
+        home.configure(&format!(
+            "rules = [{{ path = \"{denied}\", policy = \"deny\" }}, {{ path = \"repos\", policy = \"auto-edit\" }}]"
+        ));
+        for ((command, call), others, summary) in &cases {
+            let is_denied = others.split(' ').any(|other| other == denied) || call["repo"] == denied;
+            let preview = home.preview(command, call);
+            let expected = if is_denied { "deny" } else { "ask" };
+            assert_eq!(preview["approval"], expected, "{denied} {command} {call}: {preview}");
+            assert!(summary.is_empty() || preview["summary"] == *summary, "{preview}");
+            if is_denied {
+                let before = (home.git(&["for-each-ref"]), in_free(&["for-each-ref"]));
+                let why = home.refused(command, call);
+                assert_eq!(why["code"], "forbidden", "{denied} {command} {call}: {why}");
+                assert!(
+                    why["message"].as_str().unwrap().contains("a rule of the operator forbids changes of"),
+                    "{why}"
+                );
+                assert_eq!((home.git(&["for-each-ref"]), in_free(&["for-each-ref"])), before);
+            }
+        }
+    }
+    let preview = home.preview("commit", &cases[0].0.1);
+    assert_eq!(preview["action"]["repository"], "repos/site/.git", "{preview}");
+    assert_eq!(home.preview("commit", &cases[1].0.1)["action"]["repository"], Value::Null);
+    assert_eq!(home.preview("push", &cases[5].0.1)["action"]["remoteRepository"], "repos/site/.git");
+    // Without a rule that denies it, each of them is done.
+    home.configure("");
+    for index in [0, 1, 2] {
+        home.done(cases[index].0.0, &cases[index].0.1);
+    }
+    assert!(site.exists() && home.git(&["log", "-1", "--format=%s", "side"]) == "New");
+    assert_eq!(home.git(&["--git-dir", &at("repos/prod.git"), "log", "-1", "--format=%s", "main"]), "New");
 }
 
 /// A push publishes one commit on one branch at one address, whatever the configuration asks for besides.

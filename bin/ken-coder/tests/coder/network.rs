@@ -4,7 +4,7 @@
 #[path = "common/server.rs"]
 mod server;
 
-use crate::common::{Home, output_text};
+use crate::common::{Home, output_text, until};
 use serde_json::{Value, json};
 use server::{Server, certificate};
 
@@ -157,6 +157,59 @@ fn a_key_is_put_in_on_the_way_and_no_command_holds_it() {
     std::fs::remove_file(&secrets).unwrap();
     let error = home.refused("push", &json!({"repo": "repos/site"}));
     assert!(error["message"].as_str().unwrap().contains("the key SITE_KEY"), "{error}");
+}
+
+/// Returns the command lines of all processes that work for this home.
+fn command_lines(home: &Home) -> Vec<String> {
+    let processes = std::fs::read_dir("/proc").unwrap().flatten();
+    let lines = processes.filter_map(|process| std::fs::read(process.path().join("cmdline")).ok());
+    let lines = lines.map(|line| String::from_utf8_lossy(&line).replace('\0', " "));
+    lines.filter(|line| line.contains(&home.folder().display().to_string())).collect()
+}
+
+/// Every user of the machine can read the arguments of programs.
+#[test]
+fn arguments_hold_no_password_of_the_proxy_and_no_variable() {
+    let (home, server) = repository_and_server();
+    let config = home.text("../../ken.toml");
+    let config = config.replace("[workspace]\n", "[workspace]\nenv = [\"DEPLOY_TOKEN=planted-in-ken.toml\"]\n");
+    std::fs::write(home.folder().join("ken.toml"), config).unwrap();
+    let script = "printf '%s %s' \"$DEPLOY_TOKEN\" \"$http_proxy\" > given.part; mv given.part given; \
+        until [ -e go ]; do sleep 0.02; done";
+    let lines = std::thread::scope(|scope| {
+        let ran = scope.spawn(|| shell(&home, script));
+        until(|| home.path("repos/site/given").exists());
+        let lines = command_lines(&home);
+        home.put("repos/site/go", "");
+        assert_eq!(ran.join().unwrap()["status"], 0);
+        lines
+    });
+    let given = home.text("repos/site/given");
+    let (token, proxy) = given.split_once(' ').unwrap();
+    let password = proxy.strip_prefix("http://").unwrap().split(['@', ':']).nth(1).unwrap();
+    assert!(token == "planted-in-ken.toml" && password.len() >= 16, "{given}");
+    assert!(lines.iter().any(|line| line.contains("--reach")), "{lines:?}");
+    assert!(!lines.iter().any(|line| line.contains(token) || line.contains(password)), "{lines:?}");
+
+    // The password of a push is only known to it.
+    home.git(&["remote", "add", "origin", &format!("https://{}/site.git", server.secure)]);
+    let done = std::sync::atomic::AtomicBool::new(false);
+    let lines = std::thread::scope(|scope| {
+        let watching = scope.spawn(|| {
+            let mut seen = std::collections::BTreeSet::new();
+            while !done.load(std::sync::atomic::Ordering::Relaxed) {
+                seen.extend(command_lines(&home));
+            }
+            seen
+        });
+        commit(&home, "pushed");
+        let output = call(&home, "push", &json!({"repo": "repos/site"}));
+        done.store(true, std::sync::atomic::Ordering::Relaxed);
+        assert!(output.status.success(), "{}", output_text(&output));
+        watching.join().unwrap()
+    });
+    assert!(lines.iter().any(|line| line.contains("--reach") && line.contains(" push ")), "{lines:?}");
+    assert!(!lines.iter().any(|line| line.contains("_proxy=") || line.contains("@127.0.0.1")), "{lines:?}");
 }
 
 #[test]

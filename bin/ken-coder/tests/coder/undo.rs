@@ -1,10 +1,10 @@
 //! Tests of `ken-coder undo` and `diff`: they cover exactly what a run changed, and nothing that was changed since.
 
-use std::io::Write;
-use std::process::Command;
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::common::{Home, as_run, output_text, until};
+use crate::common::{Home, as_run, outcome, output_text, until};
 use serde_json::{Value, json};
 
 #[test]
@@ -90,6 +90,131 @@ fn what_was_changed_since_is_refused_and_named() {
     );
     assert_eq!((home.text("repos/site/a").as_str(), home.text("repos/site/b").as_str()), ("one\n", "by hand\n"));
     assert_eq!(home.text("repos/site/d"), "four\n");
+}
+
+/// The lines of a run are those that it has written, as far as that is known: while the file is as it left it, and after an undo,
+/// which keeps what it takes away.
+#[test]
+fn the_lines_of_somebody_else_are_not_those_of_the_run() {
+    let home = Home::new();
+    let names = ["undone", "appended", "between", "removed", "made"];
+    for name in names.iter().filter(|name| **name != "made") {
+        home.put(&format!("repos/site/{name}"), "one\n");
+    }
+    let write = |run: &str, name: &str, content: &str| {
+        as_run(&home, run, "write", &json!({"path": format!("repos/site/{name}"), "content": content}));
+    };
+    let lines = |run: &str| -> Vec<String> {
+        let (_, shown) = home.report(&["diff", run]);
+        let files = shown["files"].as_array().unwrap().iter();
+        let line = |file: &Value| {
+            let name = file["path"].as_str().unwrap().trim_start_matches("repos/site/");
+            format!("{name} {} {} {}", file["added"], file["removed"], file["current"])
+        };
+        files.map(line).collect()
+    };
+    for name in names {
+        write("r1", name, &format!("{name}\nthree\n"));
+    }
+    home.put("repos/site/between", "between\nby hand\nthree\n");
+    write("r1", "between", "between\nby hand\nthree\nfour\n");
+    let all = ["appended 2 1 true", "between null null true", "made 2 0 true", "removed 2 1 true", "undone 2 1 true"];
+    assert_eq!(lines("r1"), all);
+    home.put("repos/site/appended", "appended\nthree\nby hand\n");
+    std::fs::remove_file(home.path("repos/site/removed")).unwrap();
+    let after = [
+        "appended null null false", "between null null true", "made 2 0 true", "removed null null false",
+        "undone 2 1 true",
+    ];
+    assert_eq!(lines("r1"), after);
+    let (_, shown) = home.report(&["diff", "r1"]);
+    assert!(shown["diff"].as_str().unwrap().contains("+by hand\n"), "what is there now: {shown}");
+    let (_, undone) = home.report(&["undo", "r1"]);
+    assert_eq!(undone["restored"], json!(["repos/site/made", "repos/site/undone"]), "{undone}");
+    let again = [
+        "appended null null false", "between null null true", "made 2 0 false", "removed null null false",
+        "undone 2 1 false",
+    ];
+    assert_eq!(lines("r1"), again);
+    let (_, shown) = home.report(&["diff", "r1"]);
+    assert!(shown["diff"].as_str().unwrap().contains("/undone\n@@ -1 +1,2 @@\n-one\n+undone\n+three\n"), "{shown}");
+    // A file that a run has removed, and that is there again.
+    home.put("repos/site/gone", "one\ntwo\n");
+    as_run(&home, "r2", "run", &json!({"shell": "rm gone", "cwd": "repos/site"}));
+    assert_eq!(lines("r2"), ["gone 0 2 true"]);
+    home.put("repos/site/gone", "three\n");
+    assert_eq!(lines("r2"), ["gone 0 2 false"]);
+}
+
+/// Changes are made one at a time in all folders, so that whoever waits is told what for, and at last why it was in vain.
+#[test]
+fn whoever_waits_for_a_command_is_told_which() {
+    let home = Home::new();
+    std::fs::create_dir_all(home.path("repos/other")).unwrap();
+    as_run(&home, "r1", "write", &json!({"path": "repos/other/a", "content": "one\n"}));
+    let holds = |session: Option<&str>| {
+        let script = "touch begun; until [ -e go ]; do sleep 0.02; done; rm go begun";
+        let mut command = home.command(&["run", "--json", &json!({"shell": script, "cwd": "repos/site"}).to_string()]);
+        let child =
+            command.envs(session.map(|session| ("KEN_SESSION", session))).stdout(Stdio::null()).spawn().unwrap();
+        until(|| home.path("repos/site/begun").exists());
+        child
+    };
+    let folder = home.path("repos/site").canonicalize().unwrap();
+    for (session, of, remedy, end) in [
+        (
+            Some("s1"),
+            " of session s1",
+            "try again when it has ended; `ken cancel s1` ends it",
+            "; `ken cancel s1` ends it\n",
+        ),
+        (None, "", "", "at a time\n"),
+    ] {
+        let mut child = holds(session);
+        let is_told = |text: &str| {
+            let at = format!("`run`{of} is under way in {} since 20", folder.display());
+            text.contains(&at) && text.contains(&format!("(process {})", child.id()))
+        };
+        let begun = Instant::now();
+        let mut waiting =
+            home.command(&["undo", "r1", "--tell"]).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut told = BufReader::new(waiting.stderr.take().unwrap());
+        let mut line = String::new();
+        told.read_line(&mut line).unwrap();
+        assert!(line.starts_with("ken-coder: waits: ") && is_told(&line) && line.ends_with(end), "{line}");
+        assert!(begun.elapsed() >= Duration::from_secs(1) && begun.elapsed() < Duration::from_secs(25), "{line}");
+        if session.is_some() {
+            // Nobody else is told before it was in vain.
+            let output = home.call("write", &json!({"path": "repos/other/b", "content": "x"}));
+            let (status, reply) = outcome(&output);
+            let error = &reply["error"];
+            assert_eq!((status, &error["code"]), (Some(2), &json!("busy")), "{error}");
+            assert!(is_told(error["message"].as_str().unwrap()), "{error}");
+            assert_eq!((&error["hint"], &error["retry_after_ms"]), (&json!(remedy), &json!(5000)));
+            // The one that has begun to wait before has the same end.
+            assert_eq!(waiting.wait().unwrap().code(), Some(2));
+            line.clear();
+            told.read_line(&mut line).unwrap();
+            assert!(line.contains(r#""code":"busy""#) && is_told(&line), "{line}");
+        } else {
+            waiting.kill().unwrap();
+            waiting.wait().unwrap();
+        }
+        home.put("repos/site/go", "");
+        assert!(child.wait().unwrap().success());
+    }
+    // What it says of itself is not left for the next one.
+    let mut child = holds(Some("s2"));
+    let mut waiting = home.command(&["undo", "r1", "--tell"]).stderr(Stdio::piped()).spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(waiting.stderr.take().unwrap()).read_line(&mut line).unwrap();
+    assert!(line.contains(" of session s2 "), "{line}");
+    home.put("repos/site/go", "");
+    assert!(child.wait().unwrap().success() && waiting.wait().unwrap().success());
+    assert!(!home.path("repos/other/a").exists());
+    // Without having to wait, nothing is said.
+    let output = home.command(&["undo", "r1", "--tell"]).output().unwrap();
+    assert_eq!((output.status.code(), output_text(&output).as_str()), (Some(0), ""));
 }
 
 fn in_site(home: &Home, text: &str) {

@@ -57,6 +57,33 @@ fn the_environment_is_what_was_named() {
     assert!(!listed.contains("SECRET") && !listed.contains("SSH_AUTH_SOCK") && !listed.contains("ABSENT"), "{listed}");
 }
 
+/// The last setting of a name counts. What is set for the command, such as a broken `PATH`, has no effect on the sandbox.
+#[test]
+fn variables_can_come_through_descriptors() {
+    let (sandbox, folder) = (env!("CARGO_BIN_EXE_ken-sandbox"), tempfile::tempdir().unwrap());
+    let script = format!("exec '{sandbox}' --env A=1 --env B=1 --env-fd 3 --env-fd 4 -C / -- env 3<one 4<two");
+    let run = |one: &[u8], two: &[u8]| {
+        std::fs::write(folder.path().join("one"), one).unwrap();
+        std::fs::write(folder.path().join("two"), two).unwrap();
+        let mut shell = Command::new("sh");
+        shell.args(["-c", &script]).current_dir(folder.path()).env("PASSED", "of the caller").output().unwrap()
+    };
+    for (one, two, expected) in [
+        (&b""[..], &b""[..], &["A=1", "B=1"][..]),
+        (b"B=2", b"", &["A=1", "B=2"]),
+        (b"B=2\0", b"\0\0B=3\nx\0PASSED\0ABSENT\0", &["A=1", "B=3", "x", "PASSED=of the caller"]),
+        (b"PATH=/nothing/here", b"LD_PRELOAD=/nothing/here.so", &["A=1", "PATH=/nothing/here"]),
+    ] {
+        let output = run(one, two);
+        let listed = text(&output.stdout);
+        assert!(output.status.success() && !listed.contains("ABSENT"), "{output:?}");
+        assert!(expected.iter().all(|line| listed.lines().any(|found| found == *line)), "{listed}");
+    }
+    let refused = World::new(None).sandbox(&["--env-fd", "77"], &["env"]).output().unwrap();
+    assert_eq!(refused.status.code(), Some(125), "{refused:?}");
+    assert!(text(&refused.stderr).contains("descriptor 77"), "{refused:?}");
+}
+
 #[test]
 fn a_timeout_ends_all_of_it() {
     for user in users() {

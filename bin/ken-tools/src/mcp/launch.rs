@@ -16,7 +16,7 @@ use super::config::{ServerConfig, Transport};
 use super::down::Down;
 use super::http::{HEADERS, URL};
 use super::package::Package;
-use crate::process::{memory_file, sandbox};
+use crate::process::{memory_file, sandbox, set_variables};
 use crate::reach;
 
 /// The values of placeholders. The daemon has received them from kend. A command that a person runs reads those that kend passes
@@ -96,9 +96,10 @@ pub(crate) async fn command(server: &ServerConfig, secrets: &Secrets) -> Result<
                 package.allow_run(&mut command);
                 words = package.command()?;
             }
-            for (name, value) in env {
-                // Only the name is an argument, because every user of the machine can see arguments.
-                command.arg("--env").arg(&name).env(name, value);
+            set_variables(&mut command, &env).map_err(|error| format!("no memory for the variables: {error}"))?;
+            if let Some(path) = env.get("PATH") {
+                // ken-sandbox looks for the program in its own PATH.
+                command.env("PATH", path);
             }
             command.args(["--cwd", cwd.as_deref().unwrap_or("/"), "--"]).args(words);
         }
@@ -106,7 +107,7 @@ pub(crate) async fn command(server: &ServerConfig, secrets: &Secrets) -> Result<
             let headers = serde_json::to_string(&filled(headers, secrets)?).map_err(|error| error.to_string())?;
             let url = fill(url, secrets)?;
             let text = format!("{URL}={url}\0{HEADERS}={headers}\0");
-            let file = memory_file(&text).map_err(|error| format!("no memory for the address: {error}"))?;
+            let file = memory_file(text.as_bytes()).map_err(|error| format!("no memory for the address: {error}"))?;
             let number = file.as_raw_fd().to_string();
             command.args(["--fd", &number]);
             command.args(["--env", "KEN_SECRETS_FD", "--env", "SSL_CERT_FILE"]);

@@ -23,7 +23,7 @@ use super::config::{ServerConfig, Transport};
 use super::down::Down;
 use super::stderr::Stderr;
 use crate::entry::Permissions;
-use crate::process::sandbox;
+use crate::process::{sandbox, set_variables};
 
 /// The time limit for installing a package.
 const INSTALL: Duration = Duration::from_secs(300);
@@ -240,9 +240,8 @@ impl Package {
         if let Some(file) = &settings {
             command.arg("--read").arg(file);
         }
-        for (name, value) in self.install_variables(settings, env) {
-            command.arg("--env").arg(&name).env(name, value);
-        }
+        set_variables(&mut command, &self.install_variables(settings, env))
+            .map_err(|error| format!("no memory for the variables: {error}"))?;
         command.args(["--with-parent", "--cwd"]).arg(&self.folder).arg("--").arg(&self.installer);
         command.args(self.install_words());
         Ok(command)
