@@ -41,6 +41,15 @@ export function newKey() {
   return Array.from(bytes, byte => byte.toString(16).padStart(2, "0")).join("");
 }
 
+/** Names the changes of a form by keys. A change that stays the same keeps its key, so that a click after a lost answer repeats it and begins nothing anew. */
+export function keys() {
+  let name, key;
+  return what => {
+    if (what !== name) [name, key] = [what, newKey()];
+    return key;
+  };
+}
+
 const pause = ms => new Promise(done => setTimeout(done, ms));
 
 async function request(method, path, { body, key, headers, signal } = {}) {

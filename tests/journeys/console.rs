@@ -537,6 +537,184 @@ fn what_a_turn_has_changed_is_shown_and_put_back() {
     tab.has_no_faults();
 }
 
+/// From now on what is posted to an address that fits arrives, and its answer is lost, until `window.lost` is false.
+fn lose_answers(tab: &Tab, fits: &str) {
+    tab.eval(&format!(
+        "void (window.lost = true, window.whole = fetch, window.fetch = async (...all) => {{ const answer = await whole(...all); \
+         if (window.lost && all[1].method === 'POST' && {fits}.test(all[0])) throw new TypeError('lost'); return answer; }})"
+    ));
+}
+
+const BOX: &str = "document.querySelector('.composer textarea')";
+const PROMPTS: &str =
+    "[...document.querySelectorAll('.turn.completed .prompt .plain')].map(one => one.textContent).join()";
+
+/// The message has arrived, but nobody knows: it is sent again by hand.
+#[test]
+fn what_is_sent_again_after_a_lost_answer_is_carried_out_once() {
+    let Some(browser) = browser() else { return };
+    let system = started();
+    let tabs: Vec<Tab> = (0..5).map(|_| browser.tab_behind(WIDE.0, WIDE.1)).collect();
+    let [begun, open, edited, image, decided] = tabs.as_slice() else { unreachable!() };
+    for tab in &tabs {
+        tab.call("Page.bringToFront", json!({}));
+        tab.open(&system.url());
+        tab.sees("Nothing waits for you.");
+    }
+    // The answers of all are lost at the same time, because to give up takes a page a while.
+    begun.call("Page.bringToFront", json!({}));
+    lose_answers(begun, "/api.chat.events$/");
+    begun.eval("void (location.hash = '#/chat/new')");
+    begun.wait("document.activeElement.matches('.composer textarea')");
+    begun.type_text("Good morning");
+    begun.press("Enter");
+    for (tab, lost) in [(open, "/api.chat.events$/"), (edited, "/fork$|api.chat.events$/")] {
+        tab.call("Page.bringToFront", json!({}));
+        say(tab, "Good day");
+        tab.wait(LIVE);
+        lose_answers(tab, lost);
+    }
+    decided.call("Page.bringToFront", json!({}));
+    say(decided, "the note");
+    decided.sees("It waits for a decision.");
+    lose_answers(decided, "/decision$/");
+    open.call("Page.bringToFront", json!({}));
+    open.eval(&format!("void {BOX}.focus()"));
+    open.type_text("And once more");
+    open.press("Enter");
+    edited.call("Page.bringToFront", json!({}));
+    edited.click("document.querySelector('.prompt button')");
+    edited.wait("document.activeElement.matches('.prompt textarea')");
+    edited.eval("void document.activeElement.select()");
+    edited.type_text("Good night");
+    edited.click("document.querySelector('form.prompt button.main')");
+    decided.call("Page.bringToFront", json!({}));
+    decided.click_text("Approve once");
+    image.call("Page.bringToFront", json!({}));
+    lose_answers(image, "/orchestrator/");
+    image.eval("void (location.hash = '#/chat/new')");
+    image.wait("document.activeElement.matches('.composer textarea')");
+    choose(image, "photo.png", "image/png", CHEQUERED);
+    image.sees("photo.png");
+    image.type_text("What is it?");
+    image.press("Enter");
+    for tab in [begun, open, image] {
+        tab.call("Page.bringToFront", json!({}));
+        tab.sees("The gateway cannot be reached.");
+        tab.wait(&format!("{BOX}.value !== '' && (window.lost = false, true)"));
+    }
+    // The key outlasts a reload, as the text does.
+    begun.call("Page.bringToFront", json!({}));
+    begun.call("Page.reload", json!({}));
+    begun.wait(&format!("{BOX}?.value === 'Good morning' && document.activeElement === {BOX}"));
+    begun.press("Enter");
+    begun.wait(&format!("{PROMPTS} === 'Good morning'"));
+    begun.is(&format!("{BOX}.value"), "");
+    open.call("Page.bringToFront", json!({}));
+    open.press("Enter");
+    open.wait(&format!("{PROMPTS} === 'Good day,And once more' && {BOX}.value === ''"));
+    open.call("Page.reload", json!({}));
+    open.wait(&format!("{PROMPTS} === 'Good day,And once more' && {BOX}.value === ''"));
+    // The same words, written anew, are another message.
+    open.type_text("And once more");
+    open.press("Enter");
+    open.wait(&format!("{PROMPTS} === 'Good day,And once more,And once more'"));
+    image.call("Page.bringToFront", json!({}));
+    image.click_text("Send");
+    image.wait("document.querySelectorAll('.turn.completed').length === 1 && !document.querySelector('.files')");
+    edited.call("Page.bringToFront", json!({}));
+    edited.wait("/cannot be reached/.test(document.querySelector('form.prompt .failed')?.innerText)");
+    edited.eval("void (window.lost = false)");
+    edited.click("document.querySelector('form.prompt button.main')");
+    edited.wait(&format!("{PROMPTS} === 'Good night'"));
+    decided.call("Page.bringToFront", json!({}));
+    decided.sees("approved by console");
+    let sessions = system.get("/api/chat/sessions?limit=100").expect(200).json();
+    let begun_with = |text: &str| {
+        let all = sessions["sessions"].as_array().unwrap().iter();
+        all.filter(|one| one["title"] == text).count()
+    };
+    assert_eq!(sessions["sessions"].as_array().unwrap().len(), 6, "{sessions:#}");
+    assert_eq!((begun_with("Good morning"), begun_with("What is it?"), begun_with("Good night")), (1, 1, 1));
+    for tab in &tabs {
+        tab.has_no_faults();
+    }
+}
+
+/// What a person writes is theirs until it is sent, whatever happens meanwhile.
+#[test]
+fn what_is_written_and_not_sent_yet_stays() {
+    let Some(browser) = browser() else { return };
+    let system = started();
+    let tab = browser.tab(WIDE.0, WIDE.1, false);
+    let address = format!("http://ken.test:{}", system.address().port());
+    let link = || String::from_utf8(system.ken(&["open", "--print"]).stdout).unwrap();
+    let come_in = |tab: &Tab| tab.open(&format!("{address}/#{}", link().trim().split_once('#').unwrap().1));
+    come_in(&tab);
+    tab.sees("Nothing waits for you.");
+    let hold = "void (window.held = [], window.whole = fetch, window.fetch = async (...all) => { if (all[0] === '/api/chat/events') \
+                await new Promise(go => window.held.push(go)); return whole(...all); })";
+    tab.eval(hold);
+    let go = "window.held.length === 1 && (window.held.pop()(), true)";
+    // What is written while the first message is on its way goes along to its conversation; what was on its way does not.
+    tab.eval("void (location.hash = '#/chat/new')");
+    tab.wait("document.querySelector('h1')?.innerText === 'A new conversation' && document.activeElement.matches('.composer textarea')");
+    tab.type_text("One");
+    tab.press("Enter");
+    tab.sees("Sending …");
+    tab.type_text(" Two");
+    choose(&tab, "notes.txt", "text/plain", "'a note'");
+    tab.sees("notes.txt");
+    tab.wait(go);
+    tab.wait(&format!("{PROMPTS} === 'One'"));
+    tab.is(&format!("{BOX}.value + document.querySelector('.files').innerText.slice(0, 9)"), "Twonotes.txt");
+    // In the conversation itself the same, with a file that was on its way.
+    tab.press("Enter");
+    tab.sees("Sending …");
+    tab.type_text(" Three");
+    choose(&tab, "more.txt", "text/plain", "'more'");
+    tab.sees("more.txt");
+    tab.wait(go);
+    tab.wait(&format!("{BOX}.value === 'Three' && document.querySelectorAll('.files li').length === 1"));
+    tab.is("document.querySelector('.files').innerText.slice(0, 8)", "more.txt");
+    // What is changed while it is on its way stays as it was changed.
+    tab.click("document.querySelector('.files button')");
+    tab.eval(&format!("void {BOX}.focus()"));
+    tab.press("Enter");
+    tab.sees("Sending …");
+    tab.eval(&format!("void {BOX}.select()"));
+    tab.type_text("Four");
+    tab.wait(go);
+    tab.wait(&format!("{PROMPTS}.endsWith(',Three') && {BOX}.value === 'Four'"));
+    // Another conversation has a draft of its own.
+    let here = tab.eval("location.hash");
+    tab.eval("void (location.hash = '#/chat/new')");
+    tab.wait(&format!("document.querySelector('h1')?.innerText === 'A new conversation' && {BOX}.value === ''"));
+    tab.click_text("Folder and model");
+    tab.eval("void document.querySelector('.conversation details input').focus()");
+    tab.type_text("/nowhere");
+    tab.eval(&format!("void {BOX}.focus()"));
+    tab.type_text("Five");
+    tab.click_text("Usage");
+    tab.sees("By model");
+    tab.eval(&format!("void (location.hash = {here})"));
+    tab.wait(&format!("{BOX}?.value === 'Four'"));
+    tab.call("Page.reload", json!({}));
+    tab.wait(&format!("{BOX}?.value === 'Four'"));
+    // The token ends, and with it the page.
+    std::fs::remove_file(system.home().join("state/gateway/console.key")).unwrap();
+    system.signal("gateway", Signal::SIGKILL);
+    tab.sees("This browser needs a way in.");
+    come_in(&tab);
+    tab.sees("Nothing waits for you.");
+    tab.eval(&format!("void (location.hash = {here})"));
+    tab.wait(&format!("{BOX}?.value === 'Four'"));
+    tab.eval("void (location.hash = '#/chat/new')");
+    tab.wait(&format!("document.querySelector('h1')?.innerText === 'A new conversation' && {BOX}.value === 'Five'"));
+    tab.is("document.querySelector('.conversation details input').value", "/nowhere");
+    tab.has_no_faults();
+}
+
 /// A long text of a tool, of which the model sees a part, is there as a whole; so is the conversation, as a file.
 #[test]
 fn what_a_tool_has_said_and_what_was_said_are_saved() {
