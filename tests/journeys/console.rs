@@ -869,6 +869,133 @@ fn eight_open_tabs_work_and_catch_up_when_they_are_shown() {
     first.has_no_faults();
 }
 
+/// Windows beside each other are all visible. Those that hold no connection look every two seconds what has come.
+#[test]
+fn four_windows_beside_each_other_work() {
+    let Some(browser) = browser() else { return };
+    let system = started();
+    let windows: Vec<Tab> = (0..4).map(|_| browser.tab(WIDE.0, WIDE.1, false)).collect();
+    for tab in &windows {
+        tab.open(&system.url());
+        tab.sees("Nothing waits for you.");
+        say(tab, "Good morning");
+        tab.wait(LIVE);
+    }
+    let [first, second, third, last] = windows.as_slice() else { unreachable!() };
+    let held = "navigator.locks.query().then(({held}) => held.map(one => one.clientId))";
+    let held = |tab: &Tab| {
+        let held = tab.eval(held);
+        let mut held: Vec<String> = held.as_array().unwrap().iter().map(|one| one.to_string()).collect();
+        let streams = held.len();
+        held.sort();
+        held.dedup();
+        (streams, held.len())
+    };
+    assert_eq!(held(last), (4, 2));
+    last.type_text("slowly");
+    last.press("Enter");
+    last.wait("document.querySelectorAll('.turn').length === 2");
+    last.wait(LIVE);
+    let whole: String = (0..60).map(|number| format!("word{number} ")).collect();
+    let answer = last.eval("document.querySelector('.turn:last-of-type .prose').innerText");
+    assert_eq!(answer.as_str().unwrap().trim(), whole.trim());
+    // A log has no offsets.
+    last.eval("void (location.hash = '#/system')");
+    last.click("document.querySelector('.choices input[type=checkbox]')");
+    last.eval("(s => { s.value = 'kend'; s.dispatchEvent(new Event('change', {bubbles: true})); })([...document.querySelectorAll('.choices select')].at(-2))");
+    assert!(system.ken(&["reload"]).status.success());
+    last.wait("/reloaded: 0 added/.test(document.querySelector('.log').innerText)");
+    last.wait("document.querySelectorAll('.log > span').length > 3");
+    // An approval stands in all of them, and what is decided in the last is seen in the first.
+    say(first, "the note");
+    for tab in &windows {
+        tab.wait("document.title.startsWith('(1)')");
+    }
+    last.eval("void (location.hash = '#/inbox')");
+    last.click_text("Approve once");
+    for tab in &windows {
+        tab.wait("!document.title.startsWith('(')");
+    }
+    first.sees("The turn is over.");
+    // Who is closed leaves its connections to the others.
+    first.open("about:blank");
+    until("another window has them", || held(last) == (4, 2) || held(last) == (4, 3));
+    second.open("about:blank");
+    until("both windows have theirs", || matches!(held(last), (3, 2)));
+    for tab in [third, last] {
+        tab.has_no_faults();
+    }
+}
+
+/// Over plain HTTP at another name a browser has no locks. The window with which a person works has connections, the others look.
+#[test]
+fn four_windows_beside_each_other_work_from_another_machine() {
+    let Some(browser) = browser() else { return };
+    let system = started();
+    let windows: Vec<Tab> = (0..4).map(|_| browser.tab(WIDE.0, WIDE.1, false)).collect();
+    let (last, others) = windows.split_last().unwrap();
+    for tab in others {
+        tab.call("Emulation.setFocusEmulationEnabled", json!({"enabled": false}));
+        tab.call("Page.addScriptToEvaluateOnNewDocument", json!({"source": "document.hasFocus = () => false"}));
+    }
+    for tab in &windows {
+        let link = String::from_utf8(system.ken(&["open", "--print"]).stdout).unwrap();
+        let code = link.trim().split_once('#').unwrap().1;
+        tab.open(&format!("http://ken.test:{}/#{code}", system.address().port()));
+        tab.sees("Nothing waits for you.");
+        assert_eq!(tab.eval("isSecureContext"), false);
+    }
+    for tab in &windows {
+        tab.eval("void (location.hash = '#/chat/new')");
+        tab.wait(&format!("document.querySelector('h1')?.innerText === 'A new conversation' && {BOX}"));
+        tab.eval(&format!("void {BOX}.focus()"));
+        tab.type_text("slowly");
+        tab.click_text("Send");
+    }
+    let whole: String = (0..60).map(|number| format!("word{number} ")).collect();
+    for tab in &windows {
+        tab.wait(LIVE);
+        let answer = tab.eval("document.querySelector('.turn:last-of-type .prose').innerText");
+        assert_eq!(answer.as_str().unwrap().trim(), whole.trim());
+    }
+    let streams = "performance.getEntriesByType('resource').filter(one => /live=sse/.test(one.name)).length";
+    let before = last.eval(streams).as_u64().unwrap();
+    others[0].wait(&format!("{streams} > 10"));
+    assert!(last.eval(streams).as_u64().unwrap() <= before + 1, "it holds its streams");
+    // It is left, and looked at again.
+    last.eval("void (document.hasFocus = () => false, dispatchEvent(new Event('blur')))");
+    last.wait(&format!("{streams} > {}", before + 4));
+    last.eval("void (document.hasFocus = () => true, dispatchEvent(new Event('focus')))");
+    others[0].eval("void (location.hash = '#/inbox')");
+    say(last, "the note");
+    others[0].sees("Approve once");
+    last.sees("Approve once");
+    last.has_no_faults();
+}
+
+/// A gateway that hangs answers nothing, also not that it is away.
+#[test]
+fn a_request_without_an_answer_ends() {
+    let Some(browser) = browser() else { return };
+    let system = started();
+    let tab = browser.tab(WIDE.0, WIDE.1, false);
+    tab.open(&system.url());
+    tab.sees("Nothing waits for you.");
+    tab.click_text("Usage");
+    tab.sees("Of the turns and runs");
+    tab.click_text("Inbox");
+    tab.sees("Nothing waits for you.");
+    tab.eval(
+        "void (window.later = setTimeout, window.setTimeout = (work, ms) => later(work, ms === 90_000 ? 500 : ms))",
+    );
+    system.signal("gateway", Signal::SIGSTOP);
+    tab.click_text("Usage");
+    tab.sees("The gateway has not answered for 90 s.");
+    system.signal("gateway", Signal::SIGCONT);
+    tab.click_text("Try again");
+    tab.sees("Of the turns and runs");
+}
+
 #[test]
 fn keys_an_upgrade_and_a_deleted_conversation() {
     let Some(browser) = browser() else { return };
