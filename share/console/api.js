@@ -115,6 +115,9 @@ async function patiently(mayRepeat, signal, work) {
   }
 }
 
+/** Loads a module, by a function that imports it. A gateway that is away is tried again, as for any other request. */
+export const load = work => patiently(true, undefined, work);
+
 export const get = (path, options) => call("GET", path, options);
 export const post = (path, body, options) => call("POST", path, { body, key: newKey(), ...options });
 

@@ -1,6 +1,6 @@
 // Conversations: the list of sessions beside one of them.
 import { html, Component, Failed, Long, Reloaded, announce, bytes, duration, focused, oneLine, plural, visible, when } from "./ui.js";
-import { Follow, call, get, keys, newKey, objectUrl, post, query, save, text as read } from "./api.js";
+import { Follow, call, get, keys, load, newKey, objectUrl, post, query, save, text as read } from "./api.js";
 import { Approval } from "./approval.js";
 import { markdown } from "./markdown.js";
 import { fresh, ofExchange, take } from "./turn.js";
@@ -592,11 +592,13 @@ const CHANGING = new Set(["tool", "task"]);
 /** What a turn did, and what it has changed in the workspace, if a person asks. */
 class More extends Component {
   async open(event) {
-    if (event.target.open && !this.state.View) this.setState({ View: (await import("./changes.js"))[this.props.what] });
+    if (!event.target.open || this.state.View) return;
+    this.setState({ error: null });
+    try { this.setState({ View: (await load(() => import("./changes.js")))[this.props.what] }); } catch (error) { this.setState({ error }); }
   }
 
-  render({ run, title }, { View }) {
-    return html`<details onToggle=${event => this.open(event)}><summary>${title}</summary>${View && html`<${View} run=${run} />`}</details>`;
+  render({ run, title }, { View, error }) {
+    return html`<details onToggle=${event => this.open(event)}><summary>${title}</summary><${Failed} error=${error} />${View && html`<${View} run=${run} />`}</details>`;
   }
 }
 

@@ -973,6 +973,45 @@ fn four_windows_beside_each_other_work_from_another_machine() {
     last.has_no_faults();
 }
 
+/// The files of a page come when it is opened, and the gateway can be away then. That is no upgrade.
+#[test]
+fn what_cannot_be_loaded_is_loaded_when_the_gateway_is_there_again() {
+    let Some(browser) = browser() else { return };
+    let mut system = started();
+    let (inbox, tab) = (browser.tab(WIDE.0, WIDE.1, false), browser.tab(WIDE.0, WIDE.1, false));
+    inbox.open(&system.url());
+    inbox.sees("Nothing waits for you.");
+    tab.open(&system.url());
+    say(&tab, "Good morning");
+    tab.wait(LIVE);
+    let block = |tab: &Tab, files: &[&str]| tab.call("Network.setBlockedURLs", json!({"urls": files}));
+    block(&inbox, &["*/approval.js"]);
+    block(&tab, &["*/changes.js"]);
+    tab.click_text("Details");
+    tab.sees("The gateway cannot be reached.");
+    block(&tab, &[]);
+    tab.click_text("Details");
+    tab.click_text("Details");
+    tab.sees("model calls");
+    assert!(!tab.text().contains("cannot be reached"), "{}", tab.text());
+    say(&tab, "the note");
+    inbox.sees("1 approval to decide");
+    inbox.sees("The gateway cannot be reached.");
+    block(&inbox, &[]);
+    inbox.sees("+Adds numbers.");
+    inbox.wait("!document.querySelector('main > .failed')");
+    system.down();
+    inbox.click_text("Schedules");
+    inbox.sees("Loading …");
+    inbox.wait("document.querySelector('main .failed p')?.innerText === 'The gateway cannot be reached.'");
+    inbox.click_text("Try again");
+    inbox.sees("Loading …");
+    assert!(!inbox.text().contains("Another version"), "{}", inbox.text());
+    system.up();
+    inbox.sees("Nothing is scheduled.");
+    inbox.has_no_faults();
+}
+
 /// A gateway that hangs answers nothing, also not that it is away.
 #[test]
 fn a_request_without_an_answer_ends() {
