@@ -36,7 +36,7 @@ function problemsOf(system) {
   if (!system) return [];
   const down = part => (part.enabled || part.wanted) && part.state !== "ready";
   const parts = system.parts.filter(down).map(part => ({
-    what: `${part.name} is ${part.state}`, why: part.cause ?? part.lastExit ?? (part.waitsFor.length ? `waits for ${part.waitsFor.join(", ")}` : ""),
+    what: `${part.name} is ${part.state}`, since: part.downSince, why: part.cause ?? part.lastExit ?? (part.waitsFor.length ? `waits for ${part.waitsFor.join(", ")}` : ""),
   }));
   const providers = system.providers.known.filter(one => one.downSince)
     .map(one => ({ what: `${one.name} is down`, why: one.cause ?? "", since: one.downSince }));
@@ -207,10 +207,11 @@ class App extends Component {
 /** The row at the top: which model answers, what is wrong, what waits. */
 function Now({ system, problems, pending, connection, error }) {
   const model = system?.providers.called[0] ?? system?.models?.use[0];
-  const isBare = system && (!model || model.startsWith("rules"));
+  const isBare = system?.models && (!model || model.startsWith("rules"));
   return html`<div class="now" role="status" aria-label="Now">
     ${connection === "broken" && html`<span class="bad">Reconnecting …</span>`}
-    ${system && (isBare ? html`<span>no model: <code>ken setup</code></span>` : html`<span title="The model that answers">${oneLine(model)}</span>`)}
+    ${isBare && html`<span>no model: <code>ken setup</code></span>`}
+    ${system && !isBare && (model ? html`<span title="The model that answers">${oneLine(model)}</span>` : html`<span class="bad">the model is not known: the part model does not answer</span>`)}
     ${problems.length > 0 && html`<a class="bad" href="#/inbox" title=${oneLine(problems[0].why)}>${oneLine(problems[0].what)}
       ${problems[0].since && html` since ${when(problems[0].since)}`}${problems.length > 1 && ` and ${problems.length - 1} more`}</a>`}
     ${system?.budget && html`<a href="#/usage">${budgetUsed(system.budget)}</a>`}

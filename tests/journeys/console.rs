@@ -802,6 +802,30 @@ fn a_provider_that_is_down_stands_at_the_top_at_once() {
     tab.has_no_faults();
 }
 
+/// While the part that knows is down, nothing is said of what it knows.
+#[test]
+fn a_part_that_is_down_is_named_and_what_it_knows_is_not_taken_for_none() {
+    let Some(browser) = browser() else { return };
+    let system = Builder::default().script(&script()).config("[model.budget]\ntokens_per_day = 100000\n").start();
+    let tab = browser.tab(WIDE.0, WIDE.1, false);
+    tab.open(&system.url());
+    tab.wait("document.querySelector('.now').innerText.includes('budget 0 % used')");
+    assert!(system.ken(&["stop", "model"]).status.success());
+    tab.open(&format!("{}/#/usage", system.url()));
+    tab.sees("The budget is not known: ");
+    tab.wait("/^model is stopped since .*\\d/.test(document.querySelector('.now a.bad')?.innerText)");
+    let text = tab.text();
+    assert!(text.contains("the model is not known: the part model does not answer"), "{text}");
+    assert!(!text.contains("no model") && !text.contains("No budget is set"), "{text}");
+    assert!(system.ken(&["start", "model"]).status.success());
+    tab.call("Page.reload", json!({}));
+    tab.sees("0 of 100,000");
+    tab.wait(
+        "document.querySelector('.now').innerText.includes('budget 0 % used') && !document.querySelector('.now .bad')",
+    );
+    tab.has_no_faults();
+}
+
 /// However long a conversation is, only a part of it is in the page.
 #[test]
 fn a_long_conversation_opens_at_its_end_and_is_read_back_to_its_beginning() {
