@@ -51,13 +51,13 @@ class Sessions extends Reloaded {
     if (id !== this.props.id && !this.state.sessions?.some(one => one.sessionId === this.props.id)) this.soon(0);
   }
 
-  load(after) {
+  load() {
     const { q, archived } = this.state;
     return this.latest(async signal => {
-      const limit = after ? 50 : Math.min(100, Math.max(50, this.state.sessions?.length ?? 0));
       const list = fields => get(`/api/chat/sessions${query({ empty: 0, scheduled: 0, archived: archived && 1, ...fields })}`, { signal });
-      const [found, said] = await Promise.all([list({ limit, after, q }), after ? this.state.said : q?.trim() && list({ limit: 50, text: q })]);
-      return ({ sessions }) => ({ sessions: after ? [...sessions, ...found.sessions] : found.sessions, more: found.page.after, said });
+      const named = this.rows((limit, after) => list({ limit, after, q }).then(({ sessions, page }) => ({ rows: sessions, next: page.after })));
+      const [{ rows, next }, said] = await Promise.all([named, q?.trim() && list({ limit: 50, text: q })]);
+      return () => ({ sessions: rows, more: next, said });
     });
   }
 
@@ -75,14 +75,14 @@ class Sessions extends Reloaded {
     return html`<aside class="sessions" aria-label="Conversations">
       <div class="tools"><a class="button main" href="#/chat/new">New</a>
         <input type="search" data-search placeholder="Search" aria-label="Search conversations" value=${q}
-          onInput=${event => { this.setState({ q: event.target.value }); this.soon(200); }} /></div>
+          onInput=${event => this.choose({ q: event.target.value }, 200)} /></div>
       <${Failed} error=${error} />
       <ul>${sessions?.map(session => this.row(session))}</ul>
       ${sessions && !sessions.length && !others.length && (!id || id === "new" || q) && html`<p class="note">${q ? "None has these words." : "No conversation yet."}</p>`}
-      ${more && html`<button type="button" onClick=${() => this.load(more)}>More</button>`}
+      ${more && html`<button type="button" onClick=${() => this.more(sessions.length)}>More</button>`}
       ${others.length > 0 && html`<h2 class="note">Said in them</h2><ul>${others.map(session => this.row(session))}</ul>
         ${said.page.after && html`<p class="note">Only the newest 50 are shown.</p>`}`}
-      <label class="note"><input type="checkbox" checked=${Boolean(archived)} onChange=${event => { this.setState({ archived: event.target.checked }); this.soon(0); }} /> archived ones</label>
+      <label class="note"><input type="checkbox" checked=${Boolean(archived)} onChange=${event => this.choose({ archived: event.target.checked }, 0)} /> archived ones</label>
     </aside>`;
   }
 }

@@ -857,6 +857,74 @@ fn a_long_conversation_opens_at_its_end_and_is_read_back_to_its_beginning() {
     tab.has_no_faults();
 }
 
+/// A change elsewhere takes nothing away from a person who has read on.
+#[test]
+fn a_list_that_was_read_on_stays_as_long_when_something_changes() {
+    let Some(browser) = browser() else { return };
+    let system = started();
+    let add = |title: &str| {
+        system.post("/api/knowledge", &json!({"title": title, "content": title})).expect(201).text("/record/id")
+    };
+    let ids: Vec<String> = (0..151).map(|number| add(&format!("entry {number:03}"))).collect();
+    let tab = browser.tab(WIDE.0, WIDE.1, false);
+    tab.open(&format!("{}/#/knowledge", system.url()));
+    let rows = "document.querySelectorAll('main .card').length";
+    let (main, more) = (
+        "document.querySelector('main')",
+        "[...document.querySelectorAll('button')].some(b => b.innerText === 'More')",
+    );
+    tab.is(rows, 50);
+    tab.click_text("More");
+    tab.is(rows, 100);
+    tab.click_text("More");
+    tab.is(rows, 150);
+    tab.is(more, true);
+    tab.eval(&format!("void ({main}.scrollTop = 1e9)"));
+    let seen = "Math.round([...document.querySelectorAll('.card')].find(one => one.innerText.includes('entry 001')).getBoundingClientRect().top)";
+    let place = tab.eval(seen);
+    system.delete(&format!("/api/knowledge/{}", ids[10])).expect(200);
+    tab.wait("!document.body.innerText.includes('entry 010')");
+    tab.is(rows, 150);
+    tab.is(more, false);
+    tab.is(seen, place.clone());
+    add("newest of all");
+    tab.sees("newest of all");
+    tab.is(rows, 150);
+    tab.is(seen, place);
+    // What is read on while something changes comes all the same.
+    tab.eval(
+        "void (window.whole = fetch, window.fetch = async (...all) => { if (/limit=100/.test(all[0]) && !window.slow) \
+              await new Promise(go => { window.slow = go; }); return whole(...all); })",
+    );
+    tab.click_text("More");
+    tab.wait("window.slow");
+    add("newer still");
+    tab.is(rows, 152);
+    tab.is(more, false);
+    // A search begins at the beginning.
+    tab.click("document.querySelector('[data-search]')");
+    tab.type_text("entry");
+    tab.is(rows, 50);
+    let session = system.session();
+    for number in 0..101 {
+        let id = if number == 0 { session.clone() } else { system.session() };
+        system.say(&id, &format!("message {number}")).expect(200);
+    }
+    tab.eval("void (location.hash = '#/chat')");
+    let rows = "document.querySelectorAll('.sessions li').length";
+    tab.is(rows, 50);
+    tab.click_text("More");
+    tab.is(rows, 100);
+    tab.click_text("More");
+    tab.is(rows, 101);
+    let removed = system.ken(&["sessions", "rm", "--yes", &session]);
+    assert!(removed.status.success(), "{removed:?}");
+    tab.is(rows, 100);
+    system.say(&system.session(), "the newest").expect(200);
+    tab.is(rows, 101);
+    tab.has_no_faults();
+}
+
 /// A browser opens six connections to a host at most, over all of its tabs. A tab that nobody sees holds none.
 #[test]
 fn eight_open_tabs_work_and_catch_up_when_they_are_shown() {
