@@ -4,6 +4,16 @@ const KEPT = "ken.access";
 const TRIES = 6;
 /** The gateway sends a heartbeat every 15 s. */
 const SILENCE_MS = 40_000;
+/** An answer begins within this time: the slowest of the gateway take a minute. */
+const ANSWER_MS = 90_000;
+/** So many bytes of a body are sent within a millisecond, also over a slow connection. */
+const BYTES_PER_MS = 20;
+/** A browser has six connections to a host, over all of its windows. So many are for streams; the others are for requests. */
+const STREAMS = 4;
+/** A stream without a connection of its own is read to its end after each pause of this length. */
+const GLANCE_MS = 2_000;
+/** A log has no mark at its end, so that it is read for this long. */
+const LOG_MS = 500;
 /** No frame is longer than a page of events. */
 const FRAME_CHARACTERS = 8 << 20;
 
@@ -41,17 +51,30 @@ export function newKey() {
   return Array.from(bytes, byte => byte.toString(16).padStart(2, "0")).join("");
 }
 
+/** Names the changes of a form by keys. A change that stays the same keeps its key, so that a click after a lost answer repeats it and begins nothing anew. */
+export function keys() {
+  let name, key;
+  return what => {
+    if (what !== name) [name, key] = [what, newKey()];
+    return key;
+  };
+}
+
 const pause = ms => new Promise(done => setTimeout(done, ms));
 
 async function request(method, path, { body, key, headers, signal } = {}) {
+  const text = body === undefined ? undefined : JSON.stringify(body), late = new AbortController();
+  // A request can also wait for one of the connections of the browser, of which nothing else would tell.
+  const timer = setTimeout(() => late.abort(new ApiError(0, { error: `The gateway has not answered for ${ANSWER_MS / 1000} s.` })),
+    ANSWER_MS + (text?.length ?? 0) / BYTES_PER_MS);
   const response = await fetch(path, {
-    method, signal, cache: "no-store", credentials: "omit", redirect: "error",
+    method, signal: signal ? AbortSignal.any([signal, late.signal]) : late.signal, cache: "no-store", credentials: "omit", redirect: "error",
     headers: {
       ...credentials(), ...headers,
-      ...(body !== undefined && { "content-type": "application/json" }), ...(key && { "idempotency-key": key }),
+      ...(text !== undefined && { "content-type": "application/json" }), ...(key && { "idempotency-key": key }),
     },
-    body: body === undefined ? undefined : JSON.stringify(body),
-  });
+    body: text,
+  }).finally(() => clearTimeout(timer));
   if (response.ok || response.status === 304) return response;
   const error = new ApiError(response.status, await response.json().catch(() => null));
   if (error.needsAccess) access.onRefused(error);
@@ -92,6 +115,9 @@ async function patiently(mayRepeat, signal, work) {
   }
 }
 
+/** Loads a module, by a function that imports it. A gateway that is away is tried again, as for any other request. */
+export const load = work => patiently(true, undefined, work);
+
 export const get = (path, options) => call("GET", path, options);
 export const post = (path, body, options) => call("POST", path, { body, key: newKey(), ...options });
 
@@ -126,20 +152,42 @@ export async function comeIn(code) {
 }
 
 /**
+ * Does work that reads a stream, and tells it whether it may keep its connection: while it holds one of the locks that all windows share. Plain
+ * HTTP from another machine has no locks; there, the window in which a person works keeps its connections, and no other.
+ */
+async function withConnection(work) {
+  if (!navigator.locks) return work(document.hasFocus());
+  for (let number = 0; number < STREAMS; number++) {
+    const isDone = await navigator.locks.request(`ken.stream.${number}`, { ifAvailable: true }, lock => lock && work(true).then(() => true));
+    if (isDone) return;
+  }
+  return work(false);
+}
+
+/** Why a stream is read no further for now: the window is hidden or left, or the end of the stream was seen. */
+const LEFT = "left", SEEN = "seen";
+
+/**
  * Follows a stream from an offset, until `close` is called or the stream ends. One without offsets, a log, begins anew each time. After a break it goes on behind the last
- * complete frame, so that nothing is lost and nothing comes twice. While the page is hidden, it holds no connection.
+ * complete frame, so that nothing is lost and nothing comes twice. While the page is hidden, it holds no connection, and while too many others
+ * hold one, it only looks every now and then what has come.
  */
 export class Follow {
   constructor(path, offset, { onEvents, onState = () => {}, onGone = () => {}, onOpen = () => {}, params = { live: "sse" } }) {
     Object.assign(this, { path, offset, onEvents, onState, onGone, onOpen, params, breaks: 0 });
-    this.onVisible = () => (document.hidden ? this.stop?.abort() : this.wake?.());
-    document.addEventListener("visibilitychange", this.onVisible);
+    this.listening = new AbortController();
+    const { signal } = this.listening, leave = () => this.stop?.abort(LEFT), wake = () => this.wake?.();
+    document.addEventListener("visibilitychange", () => (document.hidden ? leave() : wake()), { signal });
+    if (!navigator.locks) {
+      addEventListener("blur", leave, { signal });
+      addEventListener("focus", wake, { signal });
+    }
     this.run();
   }
 
   close() {
     this.isClosed = true;
-    document.removeEventListener("visibilitychange", this.onVisible);
+    this.listening.abort();
     this.stop?.abort();
     this.wake?.();
   }
@@ -147,20 +195,26 @@ export class Follow {
   async run() {
     while (!this.isClosed) {
       if (document.hidden) {
-        await new Promise(wake => { this.wake = wake; });
+        await this.rest();
         continue;
       }
+      const stop = this.stop = new AbortController();
       try {
-        this.stop = new AbortController();
-        await this.read(this.stop);
+        await withConnection(stays => this.read(stop, stays));
       } catch (error) {
         if (this.isClosed || this.refused(error)) return;
       }
-      if (this.isClosed || document.hidden) continue;
-      this.onState("broken");
-      const wait = Math.min(5_000, 200 * 2 ** this.breaks++) * (0.7 + Math.random() * 0.6);
-      await Promise.race([pause(wait), new Promise(wake => { this.wake = wake; })]);
+      const { reason } = stop.signal;
+      if (this.isClosed || document.hidden || reason === LEFT) continue;
+      if (reason !== SEEN) this.onState("broken");
+      await this.rest(reason === SEEN ? GLANCE_MS : Math.min(5_000, 200 * 2 ** this.breaks++) * (0.7 + Math.random() * 0.6));
     }
+  }
+
+  /** Waits for a time, or until the page is looked at. */
+  rest(ms) {
+    const woken = new Promise(wake => { this.wake = wake; });
+    return ms === undefined ? woken : Promise.race([pause(ms), woken]);
   }
 
   /** Whether an error is one that another attempt does not mend. */
@@ -169,10 +223,12 @@ export class Follow {
     return error.status === 410 || error.status === 404 || error.needsAccess || error.status === 400;
   }
 
-  async read(stop) {
+  async read(stop, stays) {
+    this.isAtEnd = false;
     const response = await request("GET", `${this.path}${query({ offset: this.offset, ...this.params })}`, { signal: stop.signal });
     this.onOpen();
     const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
+    const log = this.offset === undefined && !stays && setTimeout(() => stop.abort(SEEN), LOG_MS);
     let rest = "", silence;
     try {
       for (;;) {
@@ -184,9 +240,11 @@ export class Follow {
         rest = frames.pop();
         if (rest.length > FRAME_CHARACTERS) throw new Error("a frame of the stream is too long");
         frames.forEach(frame => this.take(frame));
+        if (this.isAtEnd && !stays) stop.abort(SEEN);
       }
     } finally {
       clearTimeout(silence);
+      clearTimeout(log);
       stop.abort();
     }
   }
@@ -204,6 +262,7 @@ export class Follow {
     const data = JSON.parse(fields.data);
     if (fields.event === "control") {
       this.offset = data.streamNextOffset ?? this.offset;
+      this.isAtEnd = Boolean(data.upToDate);
       this.isClosed ||= Boolean(data.streamClosed);
     } else {
       this.offset = fields.id ?? this.offset;

@@ -1,6 +1,6 @@
 // The frame of the console: how a person comes in, what stands at the top of every page, and which page is shown.
 import { html, render, Component, Failed, announce, focused, oneLine, plural, when } from "./ui.js";
-import { Follow, access, comeIn, forget, get, keep, reader } from "./api.js";
+import { Follow, access, comeIn, forget, get, keep, load, reader } from "./api.js";
 import { Inbox } from "./inbox.js";
 
 /** The version whose files these are: the first part of their path. */
@@ -36,7 +36,7 @@ function problemsOf(system) {
   if (!system) return [];
   const down = part => (part.enabled || part.wanted) && part.state !== "ready";
   const parts = system.parts.filter(down).map(part => ({
-    what: `${part.name} is ${part.state}`, why: part.cause ?? part.lastExit ?? (part.waitsFor.length ? `waits for ${part.waitsFor.join(", ")}` : ""),
+    what: `${part.name} is ${part.state}`, since: part.downSince, why: part.cause ?? part.lastExit ?? (part.waitsFor.length ? `waits for ${part.waitsFor.join(", ")}` : ""),
   }));
   const providers = system.providers.known.filter(one => one.downSince)
     .map(one => ({ what: `${one.name} is down`, why: one.cause ?? "", since: one.downSince }));
@@ -76,15 +76,18 @@ class App extends Component {
     }
     const to = route();
     this.setState({ route: to, broken: null });
+    if (!this.events) this.start();
     if (!to.page.page) {
       try {
-        to.page.page = await to.page.load();
-      } catch {
-        // Another version is installed, which has no files under this path.
-        return this.setState({ broken: true });
+        to.page.page = await load(to.page.load);
+      } catch (error) {
+        // It may be that another version is installed, which has no files under this path.
+        this.refresh();
+        if (route().page === to.page) this.setState({ broken: error });
+        return;
       }
+      if (route().page !== to.page) return;
     }
-    if (!this.events) this.start();
     // A page can name the field in which a person goes on.
     this.setState({}, () => (document.querySelector("main [data-start]") ?? document.getElementById("main"))?.focus({ preventScroll: true }));
   }
@@ -112,6 +115,7 @@ class App extends Component {
     this.setState({ connection });
     if (connection === "broken") announce("The connection is lost. It is tried again.");
     if (connection === "live" && before === "broken") announce("Connected again.");
+    if (connection === "live" && this.state.broken) this.go();
     // Read when the stream has begun: nothing changes unseen in between.
     this.refresh();
   }
@@ -185,7 +189,7 @@ class App extends Component {
 
   render(_, { route: { page, id }, refused, broken, system, help }) {
     if (refused) return html`<${ComeIn} error=${refused} onIn=${() => this.start()} />`;
-    const isOther = broken || (system && system.version !== VERSION);
+    const isOther = system && system.version !== VERSION;
     return html`<a class="unseen" href="#main" onClick=${event => { event.preventDefault(); document.getElementById("main")?.focus(); }}>To the content</a>
       <header>
         <a class="brand" href="#/inbox">ken</a>
@@ -195,7 +199,7 @@ class App extends Component {
       </header>
       ${isOther && html`<div class="banner" role="status">Another version of ken is installed.
         <button type="button" onClick=${() => location.reload()}>Reload</button></div>`}
-      ${page.page ? html`<${page.page} app=${this} id=${id} />` : html`<main class="page" id="main" tabindex="-1"><p class="note">Loading …</p></main>`}
+      ${page.page ? html`<${page.page} app=${this} id=${id} />` : html`<main class="page" id="main" tabindex="-1">${isOther ? "" : broken ? html`<${Failed} error=${broken} retry=${() => this.go()} />` : html`<p class="note">Loading …</p>`}</main>`}
       ${help && html`<${Help} onClose=${() => this.setState({ help: false })} />`}`;
   }
 }
@@ -203,10 +207,11 @@ class App extends Component {
 /** The row at the top: which model answers, what is wrong, what waits. */
 function Now({ system, problems, pending, connection, error }) {
   const model = system?.providers.called[0] ?? system?.models?.use[0];
-  const isBare = system && (!model || model.startsWith("rules"));
+  const isBare = system?.models && (!model || model.startsWith("rules"));
   return html`<div class="now" role="status" aria-label="Now">
     ${connection === "broken" && html`<span class="bad">Reconnecting …</span>`}
-    ${system && (isBare ? html`<span>no model: <code>ken setup</code></span>` : html`<span title="The model that answers">${oneLine(model)}</span>`)}
+    ${isBare && html`<span>no model: <code>ken setup</code></span>`}
+    ${system && !isBare && (model ? html`<span title="The model that answers">${oneLine(model)}</span>` : html`<span class="bad">the model is not known: the part model does not answer</span>`)}
     ${problems.length > 0 && html`<a class="bad" href="#/inbox" title=${oneLine(problems[0].why)}>${oneLine(problems[0].what)}
       ${problems[0].since && html` since ${when(problems[0].since)}`}${problems.length > 1 && ` and ${problems.length - 1} more`}</a>`}
     ${system?.budget && html`<a href="#/usage">${budgetUsed(system.budget)}</a>`}

@@ -1,6 +1,6 @@
 // A request for an approval: read whole, shown whole, and only then decided.
 import { html, Component, FOLD, Failed, Long, announce, bytes, focused, oneLine, visible, when } from "./ui.js";
-import { get, newKey, post, text } from "./api.js";
+import { get, keys, post, text } from "./api.js";
 
 /** Nobody decides about what came up under the hand just now. */
 const SETTLE_MS = 500;
@@ -130,6 +130,8 @@ export function diffLines(text) {
 
 /** A card with one request. `id` is all it needs; the request itself is always read anew before it can be approved. */
 export class Approval extends Component {
+  keyOf = keys();
+
   componentDidMount() {
     this.load();
   }
@@ -175,12 +177,9 @@ export class Approval extends Component {
     if (scope === "session") body.scope = scope;
     if (!approved && reason?.trim()) body.reason = reason.trim();
     if (approved && seen.digest) body.digest = seen.digest;
-    // The same decision keeps its key, so that a click after a lost answer repeats it and decides nothing anew.
-    const name = JSON.stringify(body);
-    if (this.keyOf?.name !== name) this.keyOf = { name, key: newKey() };
     this.setState({ busy: true, error: null });
     try {
-      await post(`/api/approvals/${encodeURIComponent(this.props.id)}/decision`, body, { key: this.keyOf.key });
+      await post(`/api/approvals/${encodeURIComponent(this.props.id)}/decision`, body, { key: this.keyOf(JSON.stringify(body)) });
     } catch (error) {
       // Somebody else was faster: the record says who.
       if (error.status !== 409) this.setState({ error });

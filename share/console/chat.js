@@ -1,6 +1,6 @@
 // Conversations: the list of sessions beside one of them.
 import { html, Component, Failed, Long, Reloaded, announce, bytes, duration, focused, oneLine, plural, visible, when } from "./ui.js";
-import { Follow, call, get, objectUrl, post, query, save, text as read } from "./api.js";
+import { Follow, call, get, keys, load, newKey, objectUrl, post, query, save, text as read } from "./api.js";
 import { Approval } from "./approval.js";
 import { markdown } from "./markdown.js";
 import { fresh, ofExchange, take } from "./turn.js";
@@ -51,13 +51,13 @@ class Sessions extends Reloaded {
     if (id !== this.props.id && !this.state.sessions?.some(one => one.sessionId === this.props.id)) this.soon(0);
   }
 
-  load(after) {
+  load() {
     const { q, archived } = this.state;
     return this.latest(async signal => {
-      const limit = after ? 50 : Math.min(100, Math.max(50, this.state.sessions?.length ?? 0));
       const list = fields => get(`/api/chat/sessions${query({ empty: 0, scheduled: 0, archived: archived && 1, ...fields })}`, { signal });
-      const [found, said] = await Promise.all([list({ limit, after, q }), after ? this.state.said : q?.trim() && list({ limit: 50, text: q })]);
-      return ({ sessions }) => ({ sessions: after ? [...sessions, ...found.sessions] : found.sessions, more: found.page.after, said });
+      const named = this.rows((limit, after) => list({ limit, after, q }).then(({ sessions, page }) => ({ rows: sessions, next: page.after })));
+      const [{ rows, next }, said] = await Promise.all([named, q?.trim() && list({ limit: 50, text: q })]);
+      return () => ({ sessions: rows, more: next, said });
     });
   }
 
@@ -75,14 +75,14 @@ class Sessions extends Reloaded {
     return html`<aside class="sessions" aria-label="Conversations">
       <div class="tools"><a class="button main" href="#/chat/new">New</a>
         <input type="search" data-search placeholder="Search" aria-label="Search conversations" value=${q}
-          onInput=${event => { this.setState({ q: event.target.value }); this.soon(200); }} /></div>
+          onInput=${event => this.choose({ q: event.target.value }, 200)} /></div>
       <${Failed} error=${error} />
       <ul>${sessions?.map(session => this.row(session))}</ul>
       ${sessions && !sessions.length && !others.length && (!id || id === "new" || q) && html`<p class="note">${q ? "None has these words." : "No conversation yet."}</p>`}
-      ${more && html`<button type="button" onClick=${() => this.load(more)}>More</button>`}
+      ${more && html`<button type="button" onClick=${() => this.more(sessions.length)}>More</button>`}
       ${others.length > 0 && html`<h2 class="note">Said in them</h2><ul>${others.map(session => this.row(session))}</ul>
         ${said.page.after && html`<p class="note">Only the newest 50 are shown.</p>`}`}
-      <label class="note"><input type="checkbox" checked=${Boolean(archived)} onChange=${event => { this.setState({ archived: event.target.checked }); this.soon(0); }} /> archived ones</label>
+      <label class="note"><input type="checkbox" checked=${Boolean(archived)} onChange=${event => this.choose({ archived: event.target.checked }, 0)} /> archived ones</label>
     </aside>`;
   }
 }
@@ -97,14 +97,14 @@ function fenced({ name, content }) {
 }
 
 /** Sends a message to a session. Returns the answer of the gateway: a turn that has begun, or the result of a command. */
-async function send(session, text, files = []) {
+async function send(session, text, files, key) {
   if (files.length || !["tui", "web-api"].includes(session.connector)) {
     const images = await Promise.all(files.map(async file => ({ type: "image", mimeType: file.type, data: await base64(file) })));
-    return post(`/agents/orchestrator/${encodeURIComponent(session.sessionId)}`, { message: text, images });
+    return post(`/agents/orchestrator/${encodeURIComponent(session.sessionId)}`, { message: text, images }, { key });
   }
   // What stands in a file is text from outside, which the agent is told.
   const body = { ...identityOf(session), session: session.sessionId, text, clientId: "console", ...(ATTACHED.test(text) && { attached: true }) };
-  return post("/api/chat/events", body, { headers: { prefer: "respond-async" } });
+  return post("/api/chat/events", body, { key, headers: { prefer: "respond-async" } });
 }
 
 function base64(file) {
@@ -117,23 +117,31 @@ function base64(file) {
 }
 
 class NewConversation extends Component {
-  async start(text, files) {
-    const { workspace, model } = this.state;
+  async start(text, files, key) {
+    const { workspace, model } = draftOf(NEW);
+    // A repeated message finds the conversation that its first attempt has begun.
     const { session } = await post("/api/chat/sessions",
-      { ...PERSON, ...(workspace?.trim() && { workspace: workspace.trim() }), ...(model && { model }) });
-    await send({ ...PERSON, sessionId: session.id }, text, files);
+      { ...PERSON, ...(workspace?.trim() && { workspace: workspace.trim() }), ...(model && { model }) }, { key });
+    await send({ ...PERSON, sessionId: session.id }, text, files, key);
     location.hash = `#/chat/${encodeURIComponent(session.id)}`;
+    return session.id;
   }
 
-  render({ app }, { workspace = "", model = "" }) {
+  choose(change) {
+    keepDraft(NEW, change);
+    this.setState({});
+  }
+
+  render({ app }) {
+    const { workspace = "", model = "" } = draftOf(NEW);
     return html`<main class="conversation" id="main" tabindex="-1">
       <h1>A new conversation</h1>
       <div class="turns"></div>
       <details><summary>Folder and model</summary>
         <label>Folder in which it works, if you have trusted it (<code>ken workspace trust</code>):
-          <input value=${workspace} spellcheck=${false} placeholder="/home/you/src/site" onInput=${event => this.setState({ workspace: event.target.value })} /></label>
-        <${ModelPicker} app=${app} value=${model} onPick=${model => this.setState({ model })} /></details>
-      <${Composer} onSend=${(text, files) => this.start(text, files)} />
+          <input value=${workspace} spellcheck=${false} placeholder="/home/you/src/site" onInput=${event => this.choose({ workspace: event.target.value })} /></label>
+        <${ModelPicker} app=${app} value=${model} onPick=${model => this.choose({ model })} /></details>
+      <${Composer} name=${NEW} onSend=${(...message) => this.start(...message)} />
     </main>`;
   }
 }
@@ -264,9 +272,9 @@ class Conversation extends Component {
     if (this.log) this.log.scrollTop = this.log.scrollHeight;
   }
 
-  async send(text, files) {
+  async send(text, files, key) {
     if (this.state.isPast) await this.open();
-    const answer = await send(this.state.session, text, files);
+    const answer = await send(this.state.session, text, files, key);
     const command = answer.result?.command;
     if (answer.session && answer.session.id !== this.props.id) {
       location.hash = `#/chat/${encodeURIComponent(answer.session.id)}`;
@@ -277,6 +285,7 @@ class Conversation extends Component {
       this.turn(answer.submissionId, text);
     }
     this.setState({}, () => this.toEnd());
+    return answer.session?.id;
   }
 
   async reread() {
@@ -288,11 +297,12 @@ class Conversation extends Component {
   }
 
   /** Goes on from before a message with another one, in a conversation of its own. */
-  async resend(turn, text) {
-    // A second attempt takes the conversation that the first one has made.
-    turn.fork ??= (await post(`${path(this.props.id)}/fork`, { before: turn.id })).session.id;
-    await send({ ...this.state.session, sessionId: turn.fork }, text);
-    location.hash = `#/chat/${encodeURIComponent(turn.fork)}`;
+  async resend(turn, text, key) {
+    // A second attempt takes the conversation that the first one has made, also if its answer was lost.
+    turn.forkKey ??= newKey();
+    const { session } = await post(`${path(this.props.id)}/fork`, { before: turn.id }, { key: turn.forkKey });
+    await send({ ...this.state.session, sessionId: session.id }, text, [], key);
+    location.hash = `#/chat/${encodeURIComponent(session.id)}`;
   }
 
   stop(turn) {
@@ -301,7 +311,7 @@ class Conversation extends Component {
 
   render({ app }, { session, turns, older, isPast, error, connection }) {
     const running = this.running();
-    const resend = session && FORKED.has(session.connector) ? (turn, text) => this.resend(turn, text) : undefined;
+    const resend = session && FORKED.has(session.connector) ? (...changed) => this.resend(...changed) : undefined;
     return html`<main class="conversation" id="main" tabindex="-1">
       <div class="title"><a class="back" href="#/chat" aria-label="Conversations">‹</a><h1 dir="auto">${session ? nameOf(session) : "…"}</h1>
         ${session && html`<${Actions} app=${app} session=${session} act=${work => this.act(work)} onChange=${() => this.reread()} />`}</div>
@@ -313,7 +323,7 @@ class Conversation extends Component {
         ${isPast && html`<p><button type="button" onClick=${() => this.open()}>To the newest messages</button></p>`}
         <${Failed} error=${error} retry=${session ? undefined : () => this.open()} />
       </div>
-      <${Composer} disabled=${!session} onSend=${(text, files) => this.send(text, files)}
+      <${Composer} name=${this.props.id} disabled=${!session} onSend=${(...message) => this.send(...message)}
         stop=${running && (() => this.stop(running))} />
     </main>`;
   }
@@ -374,21 +384,64 @@ async function readable(file) {
   return { name: file.name, content };
 }
 
+/** The draft of a new conversation. */
+const NEW = "new";
+const DRAFT = "ken.draft.";
+const drafts = new Map();
+
+/**
+ * What is written in a conversation and not yet sent. It outlasts another page, the end of the token and, apart from the files, a reload. With
+ * the message that was sent last stands its key, until the answer is known: sent again, it is the same message.
+ */
+function draftOf(name) {
+  if (!drafts.has(name)) drafts.set(name, { text: "", ...JSON.parse(sessionStorage.getItem(DRAFT + name) ?? "{}"), files: [] });
+  return drafts.get(name);
+}
+
+function keepDraft(name, change) {
+  const { files, ...kept } = Object.assign(draftOf(name), change);
+  try {
+    if (Object.values(kept).some(Boolean)) sessionStorage.setItem(DRAFT + name, JSON.stringify(kept));
+    else sessionStorage.removeItem(DRAFT + name);
+  } catch {
+    // The browser has no room for it; without a reload, the draft is kept all the same.
+  }
+}
+
 class Composer extends Component {
+  set(change) {
+    keepDraft(this.props.name, change);
+    this.setState({});
+  }
+
+  /** A message that was removed and is written again is another one. */
+  write(text) {
+    this.set({ text, ...(!text.trim() && { sent: undefined }) });
+  }
+
   async submit() {
-    const { text = "", files = [], busy } = this.state;
-    if (busy || !(text.trim() || files.length) || this.props.disabled) return;
-    const texts = files.filter(file => file.content !== undefined);
+    const { name } = this.props, { text, files, sent, workspace, model } = draftOf(name);
+    if (this.state.busy || !(text.trim() || files.length) || this.props.disabled) return;
+    const texts = files.filter(file => file.content !== undefined), images = files.filter(file => file.content === undefined);
     const message = [...(text.trim() ? [text] : []), ...texts.map(fenced)].join("\n\n");
     if (new TextEncoder().encode(message).length > MAX_PROMPT_BYTES) {
       return this.setState({ error: new Error("The message has more than 256 KiB. Save it as a file in the folder of the conversation, and name it.") });
     }
+    const what = JSON.stringify([message, images.map(({ name, size, lastModified }) => [name, size, lastModified]), workspace, model]);
+    const key = sent?.what === what ? sent.key : newKey();
+    this.set({ sent: { what, key } });
     this.setState({ busy: true, error: null });
     try {
-      await this.props.onSend(message, files.filter(file => file.content === undefined));
-      this.setState({ text: "", files: [], busy: false });
+      const place = await this.props.onSend(message, images, key) ?? name;
+      // What was written meanwhile stays, or goes along to the conversation that has begun.
+      const now = draftOf(name), rest = now.text.startsWith(text) ? now.text.slice(text.length).trimStart() : now.text;
+      const left = { text: rest, files: now.files.filter(file => !files.includes(file)) };
+      this.set({ text: "", files: [], sent: undefined, workspace: undefined, model: undefined });
+      keepDraft(place, left);
+      this.setState({ busy: false });
     } catch (error) {
-      // The text stays, so that it can be sent again.
+      // The text stays, so that it can be sent again. Its key does not if the conversation of the first attempt was deleted.
+      if (error.status === 410) this.set({ sent: undefined });
       this.setState({ error, busy: false });
     }
   }
@@ -396,11 +449,12 @@ class Composer extends Component {
   /** Takes images and texts from a choice or from the clipboard. */
   async attach(chosen) {
     try {
-      const files = [...(this.state.files ?? []), ...await Promise.all([...chosen].map(readable))];
+      const added = await Promise.all([...chosen].map(readable)), files = [...draftOf(this.props.name).files, ...added];
       const images = files.filter(file => file.content === undefined);
       if (images.length > MAX_IMAGES) throw new Error(`A message has at most ${MAX_IMAGES} images.`);
       if (images.reduce((sum, file) => sum + file.size, 0) > MAX_IMAGE_BYTES) throw new Error("The images have more than 11 MB together.");
-      this.setState({ files, error: null });
+      this.set({ files });
+      this.setState({ error: null });
     } catch (error) {
       this.setState({ error });
     }
@@ -419,14 +473,15 @@ class Composer extends Component {
     }
   }
 
-  render({ stop, disabled }, { text = "", files = [], busy, error }) {
+  render({ name, stop, disabled }, { busy, error }) {
+    const { text, files } = draftOf(name);
     return html`<form class="composer" onSubmit=${event => { event.preventDefault(); this.submit(); }}>
       <${Failed} error=${error} />
       <textarea rows=${Math.min(10, Math.max(2, text.split("\n").length))} aria-label="Message" placeholder="Write a message" dir="auto" value=${text}
         data-start=${HAS_KEYBOARD} ref=${HAS_KEYBOARD ? focused : undefined}
-        onInput=${event => this.setState({ text: event.target.value })} onKeyDown=${event => this.onKey(event)} onPaste=${event => this.onPaste(event)}></textarea>
+        onInput=${event => this.write(event.target.value)} onKeyDown=${event => this.onKey(event)} onPaste=${event => this.onPaste(event)}></textarea>
       ${files.length > 0 && html`<ul class="files">${files.map(file => html`<li>${oneLine(file.name)} <button type="button" aria-label=${`Remove ${file.name}`}
-        onClick=${() => this.setState({ files: files.filter(one => one !== file) })}>×</button></li>`)}</ul>`}
+        onClick=${() => this.set({ files: files.filter(one => one !== file) })}>×</button></li>`)}</ul>`}
       <div class="buttons"><label class="button">Attach <input class="unseen" type="file" multiple
           onChange=${event => { const chosen = [...event.target.files]; event.target.value = ""; this.attach(chosen); }} /></label>${stop && html`<button type="button" class="danger" onClick=${stop}>Stop</button>`}
         <button class="main" disabled=${disabled || busy || !(text.trim() || files.length)}>${busy ? "Sending …" : "Send"}</button></div>
@@ -435,6 +490,8 @@ class Composer extends Component {
 }
 
 class Turn extends Component {
+  keyOf = keys();
+
   // Many turns are in the page, and most of them stay as they are.
   shouldComponentUpdate({ turn, onResend }, state) {
     return turn.status === "running" || turn !== this.props.turn || turn.changes !== this.drawn || state !== this.state || !onResend !== !this.props.onResend;
@@ -444,7 +501,7 @@ class Turn extends Component {
     event.preventDefault();
     const { turn, onResend } = this.props, { text } = this.state;
     this.setState({ busy: true, error: null });
-    try { await onResend(turn, text); } catch (error) { this.setState({ error, busy: false }); }
+    try { await onResend(turn, text, this.keyOf(text)); } catch (error) { this.setState({ error, busy: false }); }
   }
 
   render({ turn, app, session, onResend }, { text, busy, error }) {
@@ -535,11 +592,13 @@ const CHANGING = new Set(["tool", "task"]);
 /** What a turn did, and what it has changed in the workspace, if a person asks. */
 class More extends Component {
   async open(event) {
-    if (event.target.open && !this.state.View) this.setState({ View: (await import("./changes.js"))[this.props.what] });
+    if (!event.target.open || this.state.View) return;
+    this.setState({ error: null });
+    try { this.setState({ View: (await load(() => import("./changes.js")))[this.props.what] }); } catch (error) { this.setState({ error }); }
   }
 
-  render({ run, title }, { View }) {
-    return html`<details onToggle=${event => this.open(event)}><summary>${title}</summary>${View && html`<${View} run=${run} />`}</details>`;
+  render({ run, title }, { View, error }) {
+    return html`<details onToggle=${event => this.open(event)}><summary>${title}</summary><${Failed} error=${error} />${View && html`<${View} run=${run} />`}</details>`;
   }
 }
 

@@ -1,6 +1,6 @@
 // What waits for a person: approvals first, then what is down, what has failed, and what `ken doctor` has found.
 import { html, Component, Failed, oneLine, plural, when } from "./ui.js";
-import { get } from "./api.js";
+import { get, load } from "./api.js";
 
 /** What the doctor finds only by asking the same as this page does. */
 const SEEN_ALREADY = new Set(["part-not-ready", "model-down", "configuration", "configuration-refused", "kend", "gateway"]);
@@ -43,15 +43,22 @@ export class Inbox extends Component {
 
   /** Most of the time nothing waits, so the card comes when the first request does. */
   async loadCard() {
+    if (this.loading || this.state.Approval) return;
     this.loading = true;
-    const { Approval, outcome } = await import("./approval.js");
-    this.setState({ Approval, outcome });
+    try {
+      const { Approval, outcome } = await load(() => import("./approval.js"));
+      this.setState({ Approval, outcome, error: null });
+    } catch (error) {
+      // The page is drawn with the error, and that tries again.
+      this.setState({ error });
+    }
+    this.loading = false;
   }
 
   render({ app }, { decided = [], findings = [], error, stamps = {}, Approval, outcome }) {
     const { pending, failures, problems } = app.state;
     const waiting = (pending ?? []).map(record => record.requestId);
-    if (waiting.length && !this.loading) this.loadCard();
+    if (waiting.length) this.loadCard();
     this.seen = [...new Set([...(this.seen ?? []), ...waiting])];
     // A warning can wait; it stands below, and the page is empty all the same.
     const isEmpty = pending && !this.seen.length && !problems.length && !failures.length && !findings.some(one => one.severity === "error");

@@ -9,11 +9,12 @@ export class Knowledge extends Reloaded {
 
   concerns(type) { return type.startsWith("knowledge."); }
 
-  load(after) {
+  load() {
     const { q, source } = this.state;
     return this.latest(async signal => {
-      const found = await get(`/api/knowledge${query({ q: q?.trim(), source, limit: 50, after })}`, { signal });
-      return ({ records }) => ({ records: after ? [...records, ...found.records] : found.records, more: found.page.after });
+      const list = (limit, after) => get(`/api/knowledge${query({ q: q?.trim(), source, limit, after })}`, { signal });
+      const { rows, next } = await this.rows((...place) => list(...place).then(({ records, page }) => ({ rows: records, next: page.after })));
+      return () => ({ records: rows, more: next });
     });
   }
 
@@ -30,8 +31,8 @@ export class Knowledge extends Reloaded {
   render(_, { records, more, q = "", source = "", error, adding }) {
     return html`<main class="page" id="main" tabindex="-1">
       <h1>Knowledge</h1>
-      <div class="choices"><label>Search <input type="search" data-search value=${q} onInput=${event => { this.setState({ q: event.target.value }); this.soon(250); }} /></label>
-        <label>Origin <select value=${source} onChange=${event => { this.setState({ source: event.target.value }); this.soon(0); }}>
+      <div class="choices"><label>Search <input type="search" data-search value=${q} onInput=${event => this.choose({ q: event.target.value }, 250)} /></label>
+        <label>Origin <select value=${source} onChange=${event => this.choose({ source: event.target.value }, 0)}>
           <option value="">any</option>${Object.entries(SOURCES).map(([name, what]) => html`<option value=${name}>${what}</option>`)}</select></label></div>
       ${adding ? html`<${NewEntry} onDone=${() => { this.setState({ adding: false }); this.load(); }} />`
         : html`<div class="buttons"><button type="button" class="main" onClick=${() => this.setState({ adding: true })}>Add an entry</button>${" "}
@@ -39,7 +40,7 @@ export class Knowledge extends Reloaded {
       <${Failed} error=${error} retry=${() => this.load()} />
       ${records && !records.length && html`<p class="empty">${q || source ? "Nothing is found." : "Nothing is known yet."}</p>`}
       ${records?.map(record => html`<${Entry} key=${record.id} record=${record} onDelete=${() => this.remove(record)} />`)}
-      ${more && html`<button type="button" onClick=${() => this.load(more)}>More</button>`}
+      ${more && html`<button type="button" onClick=${() => this.more(records.length)}>More</button>`}
     </main>`;
   }
 }

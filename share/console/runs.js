@@ -9,11 +9,11 @@ export class Runs extends Reloaded {
 
   concerns(type) { return type.startsWith("run."); }
 
-  load(cursor) {
+  load() {
     return this.latest(async signal => {
-      const limit = cursor ? 50 : Math.min(200, Math.max(50, this.state.runs?.length ?? 0));
-      const found = await get(`/runs${query({ limit, cursor })}`, { signal });
-      return ({ runs }) => ({ runs: cursor ? [...runs, ...found.runs] : found.runs, more: found.nextCursor });
+      const list = (limit, cursor) => get(`/runs${query({ limit, cursor })}`, { signal });
+      const { rows, next } = await this.rows((...place) => list(...place).then(({ runs, nextCursor }) => ({ rows: runs, next: nextCursor })));
+      return () => ({ runs: rows, more: next });
     });
   }
 
@@ -23,9 +23,9 @@ export class Runs extends Reloaded {
       <h1>Runs</h1>
       <${Failed} error=${error} retry=${() => this.load()} />
       ${runs && !runs.length && html`<p class="empty">No workflow has run.</p>`}
-      <ul class="rows">${runs?.map(run => html`<li><a data-row href=${`#/runs/${encodeURIComponent(run.runId)}`}>${oneLine(run.workflowName)}</a>
+      <ul class="rows">${runs?.map(run => html`<li key=${run.runId}><a data-row href=${`#/runs/${encodeURIComponent(run.runId)}`}>${oneLine(run.workflowName)}</a>
         <span class=${run.status === "errored" ? "bad" : "note"}> ${run.status}</span> <span class="note">${when(run.startedAt)} · ${duration(run.durationMs)}</span></li>`)}</ul>
-      ${more && html`<button type="button" onClick=${() => this.load(more)}>More</button>`}
+      ${more && html`<button type="button" onClick=${() => this.more(runs.length)}>More</button>`}
       <${Delegated} app=${app} />
     </main>`;
   }

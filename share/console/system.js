@@ -174,8 +174,11 @@ class Logs extends Component {
     const { part = this.props.names[0], level = "info", follows } = this.state, params = { part, level, lines: MAX_LINES };
     this.stream?.close();
     if (follows) {
+      // Several lines come at once, and each opening begins anew.
+      let lines = [];
       this.stream = new Follow("/api/logs", undefined, {
-        params: { ...params, follow: "sse" }, onOpen: () => this.show([]), onEvents: line => this.show([...this.state.lines, read(line)].slice(-MAX_LINES)),
+        params: { ...params, follow: "sse" }, onOpen: () => { lines = []; },
+        onEvents: line => { lines = [...lines, read(line)].slice(-MAX_LINES); this.show(lines); },
       });
       return;
     }

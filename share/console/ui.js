@@ -79,8 +79,15 @@ export const Failed = ({ error, retry }) => error && html`<div class="failed" ro
   <p>${oneLine(error.message)}</p>${error.hint && html`<p class="note">${oneLine(error.hint)}</p>`}
   ${retry && html`<button type="button" onClick=${retry}>Try again</button>`}</div>`;
 
+/** So many rows a list begins with, and so many more come at a time. */
+const ROWS = 50;
+/** The most rows of an answer. */
+const MAX_ROWS = 100;
+
 /** A list that is loaded again soon after a change that concerns it. Each load ends the one before, so that an old answer never replaces a new one. */
 export class Reloaded extends Component {
+  wanted = ROWS;
+
   componentDidMount() {
     this.load();
     this.stop = this.props.app.onChange(({ type }) => { if (this.concerns(type)) this.soon(this.delay); });
@@ -94,6 +101,33 @@ export class Reloaded extends Component {
   soon(ms) {
     clearTimeout(this.timer);
     this.timer = setTimeout(() => this.load(), ms);
+  }
+
+  /** Looks for something else, from the beginning of the list. */
+  choose(change, ms) {
+    this.wanted = ROWS;
+    this.setState(change);
+    this.soon(ms);
+  }
+
+  more(shown) {
+    this.wanted = shown + ROWS;
+    this.load();
+  }
+
+  /**
+   * Reads pages until there are as many rows as are wanted: a list that was read on stays as long when it is loaded again, without what was
+   * deleted. `read` returns the rows of a page, and where the next one begins.
+   */
+  async rows(read) {
+    const rows = [];
+    let next;
+    do {
+      const page = await read(Math.min(MAX_ROWS, this.wanted - rows.length), next);
+      rows.push(...page.rows);
+      next = page.next;
+    } while (next && rows.length < this.wanted);
+    return { rows, next };
   }
 
   /** `ask` loads something with a signal, and returns how the state changes by it. */

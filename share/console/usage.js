@@ -26,7 +26,7 @@ export class Usage extends Component {
     return html`<main class="page" id="main" tabindex="-1">
       <h1>Usage</h1>
       <${Failed} error=${error} retry=${() => this.load()} />
-      ${day && html`<${Budget} budget=${day.budget} />
+      ${day && html`<${Budget} budget=${day.budget} unknown=${day.budgetUnknown} />
         <p class="note">Of the turns and runs of the last 30 days that have ended.</p>
         <${Bars} days=${day.groups} of=${all} text=${tokens => `${NUMBER.format(tokens)} tokens`} />
         <${Bars} days=${day.groups} of=${group => group.meanMs ?? 0} text=${ms => `${duration(ms)} for a turn`} />
@@ -36,7 +36,8 @@ export class Usage extends Component {
   }
 }
 
-function Budget({ budget }) {
+function Budget({ budget, unknown }) {
+  if (unknown) return html`<p class="bad">The budget is not known: ${oneLine(unknown)}</p>`;
   if (!budget) return html`<p>No budget is set: <code>[model.budget]</code> in ken.toml.</p>`;
   const bar = (what, used, limit, text) => limit > 0 && html`<p><label>${what}: ${text(used)} of ${text(limit)}
     <meter min="0" max=${limit} high=${limit * 0.8} value=${Math.min(used, limit)}></meter></label></p>`;

@@ -269,6 +269,28 @@ fn the_routes_of_the_pages_answer_as_the_contract_says() {
 }
 
 #[test]
+fn what_is_not_known_while_a_part_is_down_is_not_taken_for_none() {
+    let system = Builder::default().config("[model.budget]\ntokens_per_day = 100000\n").start();
+    let mut client = system.client().checked_by_contract();
+    let part = |answer: &Answer| {
+        answer.at("/parts").as_array().unwrap().iter().find(|part| part["name"] == "model").unwrap().clone()
+    };
+    let up = client.get("/api/system").expect(200);
+    assert_eq!(part(&up)["downSince"], Value::Null);
+    assert_eq!(client.get("/api/usage").expect(200).at("/budgetUnknown"), Value::Null);
+    let before = ken_types::Timestamp::now().to_string();
+    assert!(system.ken(&["stop", "model"]).status.success());
+    let after = ken_types::Timestamp::now().to_string();
+    let down = client.get("/api/system").expect(200);
+    assert_eq!((down.at("/models"), down.at("/budget")), (Value::Null, Value::Null));
+    let since = part(&down)["downSince"].as_str().unwrap().to_owned();
+    assert!(before <= since && since <= after, "{before} {since} {after}");
+    let usage = client.get("/api/usage").expect(200);
+    assert_eq!(usage.at("/budget"), Value::Null);
+    assert!(usage.text("/budgetUnknown").contains("model"), "{}", usage.body_text());
+}
+
+#[test]
 fn the_inbox_has_what_failed_and_is_sent_once() {
     let refused =
         json!({"when": "refused", "events": [{"error": {"class": "auth", "message": "the key is not taken"}}]});

@@ -537,6 +537,184 @@ fn what_a_turn_has_changed_is_shown_and_put_back() {
     tab.has_no_faults();
 }
 
+/// From now on what is posted to an address that fits arrives, and its answer is lost, until `window.lost` is false.
+fn lose_answers(tab: &Tab, fits: &str) {
+    tab.eval(&format!(
+        "void (window.lost = true, window.whole = fetch, window.fetch = async (...all) => {{ const answer = await whole(...all); \
+         if (window.lost && all[1].method === 'POST' && {fits}.test(all[0])) throw new TypeError('lost'); return answer; }})"
+    ));
+}
+
+const BOX: &str = "document.querySelector('.composer textarea')";
+const PROMPTS: &str =
+    "[...document.querySelectorAll('.turn.completed .prompt .plain')].map(one => one.textContent).join()";
+
+/// The message has arrived, but nobody knows: it is sent again by hand.
+#[test]
+fn what_is_sent_again_after_a_lost_answer_is_carried_out_once() {
+    let Some(browser) = browser() else { return };
+    let system = started();
+    let tabs: Vec<Tab> = (0..5).map(|_| browser.tab_behind(WIDE.0, WIDE.1)).collect();
+    let [begun, open, edited, image, decided] = tabs.as_slice() else { unreachable!() };
+    for tab in &tabs {
+        tab.call("Page.bringToFront", json!({}));
+        tab.open(&system.url());
+        tab.sees("Nothing waits for you.");
+    }
+    // The answers of all are lost at the same time, because to give up takes a page a while.
+    begun.call("Page.bringToFront", json!({}));
+    lose_answers(begun, "/api.chat.events$/");
+    begun.eval("void (location.hash = '#/chat/new')");
+    begun.wait("document.activeElement.matches('.composer textarea')");
+    begun.type_text("Good morning");
+    begun.press("Enter");
+    for (tab, lost) in [(open, "/api.chat.events$/"), (edited, "/fork$|api.chat.events$/")] {
+        tab.call("Page.bringToFront", json!({}));
+        say(tab, "Good day");
+        tab.wait(LIVE);
+        lose_answers(tab, lost);
+    }
+    decided.call("Page.bringToFront", json!({}));
+    say(decided, "the note");
+    decided.sees("It waits for a decision.");
+    lose_answers(decided, "/decision$/");
+    open.call("Page.bringToFront", json!({}));
+    open.eval(&format!("void {BOX}.focus()"));
+    open.type_text("And once more");
+    open.press("Enter");
+    edited.call("Page.bringToFront", json!({}));
+    edited.click("document.querySelector('.prompt button')");
+    edited.wait("document.activeElement.matches('.prompt textarea')");
+    edited.eval("void document.activeElement.select()");
+    edited.type_text("Good night");
+    edited.click("document.querySelector('form.prompt button.main')");
+    decided.call("Page.bringToFront", json!({}));
+    decided.click_text("Approve once");
+    image.call("Page.bringToFront", json!({}));
+    lose_answers(image, "/orchestrator/");
+    image.eval("void (location.hash = '#/chat/new')");
+    image.wait("document.activeElement.matches('.composer textarea')");
+    choose(image, "photo.png", "image/png", CHEQUERED);
+    image.sees("photo.png");
+    image.type_text("What is it?");
+    image.press("Enter");
+    for tab in [begun, open, image] {
+        tab.call("Page.bringToFront", json!({}));
+        tab.sees("The gateway cannot be reached.");
+        tab.wait(&format!("{BOX}.value !== '' && (window.lost = false, true)"));
+    }
+    // The key outlasts a reload, as the text does.
+    begun.call("Page.bringToFront", json!({}));
+    begun.call("Page.reload", json!({}));
+    begun.wait(&format!("{BOX}?.value === 'Good morning' && document.activeElement === {BOX}"));
+    begun.press("Enter");
+    begun.wait(&format!("{PROMPTS} === 'Good morning'"));
+    begun.is(&format!("{BOX}.value"), "");
+    open.call("Page.bringToFront", json!({}));
+    open.press("Enter");
+    open.wait(&format!("{PROMPTS} === 'Good day,And once more' && {BOX}.value === ''"));
+    open.call("Page.reload", json!({}));
+    open.wait(&format!("{PROMPTS} === 'Good day,And once more' && {BOX}.value === ''"));
+    // The same words, written anew, are another message.
+    open.type_text("And once more");
+    open.press("Enter");
+    open.wait(&format!("{PROMPTS} === 'Good day,And once more,And once more'"));
+    image.call("Page.bringToFront", json!({}));
+    image.click_text("Send");
+    image.wait("document.querySelectorAll('.turn.completed').length === 1 && !document.querySelector('.files')");
+    edited.call("Page.bringToFront", json!({}));
+    edited.wait("/cannot be reached/.test(document.querySelector('form.prompt .failed')?.innerText)");
+    edited.eval("void (window.lost = false)");
+    edited.click("document.querySelector('form.prompt button.main')");
+    edited.wait(&format!("{PROMPTS} === 'Good night'"));
+    decided.call("Page.bringToFront", json!({}));
+    decided.sees("approved by console");
+    let sessions = system.get("/api/chat/sessions?limit=100").expect(200).json();
+    let begun_with = |text: &str| {
+        let all = sessions["sessions"].as_array().unwrap().iter();
+        all.filter(|one| one["title"] == text).count()
+    };
+    assert_eq!(sessions["sessions"].as_array().unwrap().len(), 6, "{sessions:#}");
+    assert_eq!((begun_with("Good morning"), begun_with("What is it?"), begun_with("Good night")), (1, 1, 1));
+    for tab in &tabs {
+        tab.has_no_faults();
+    }
+}
+
+/// What a person writes is theirs until it is sent, whatever happens meanwhile.
+#[test]
+fn what_is_written_and_not_sent_yet_stays() {
+    let Some(browser) = browser() else { return };
+    let system = started();
+    let tab = browser.tab(WIDE.0, WIDE.1, false);
+    let address = format!("http://ken.test:{}", system.address().port());
+    let link = || String::from_utf8(system.ken(&["open", "--print"]).stdout).unwrap();
+    let come_in = |tab: &Tab| tab.open(&format!("{address}/#{}", link().trim().split_once('#').unwrap().1));
+    come_in(&tab);
+    tab.sees("Nothing waits for you.");
+    let hold = "void (window.held = [], window.whole = fetch, window.fetch = async (...all) => { if (all[0] === '/api/chat/events') \
+                await new Promise(go => window.held.push(go)); return whole(...all); })";
+    tab.eval(hold);
+    let go = "window.held.length === 1 && (window.held.pop()(), true)";
+    // What is written while the first message is on its way goes along to its conversation; what was on its way does not.
+    tab.eval("void (location.hash = '#/chat/new')");
+    tab.wait("document.querySelector('h1')?.innerText === 'A new conversation' && document.activeElement.matches('.composer textarea')");
+    tab.type_text("One");
+    tab.press("Enter");
+    tab.sees("Sending …");
+    tab.type_text(" Two");
+    choose(&tab, "notes.txt", "text/plain", "'a note'");
+    tab.sees("notes.txt");
+    tab.wait(go);
+    tab.wait(&format!("{PROMPTS} === 'One'"));
+    tab.is(&format!("{BOX}.value + document.querySelector('.files').innerText.slice(0, 9)"), "Twonotes.txt");
+    // In the conversation itself the same, with a file that was on its way.
+    tab.press("Enter");
+    tab.sees("Sending …");
+    tab.type_text(" Three");
+    choose(&tab, "more.txt", "text/plain", "'more'");
+    tab.sees("more.txt");
+    tab.wait(go);
+    tab.wait(&format!("{BOX}.value === 'Three' && document.querySelectorAll('.files li').length === 1"));
+    tab.is("document.querySelector('.files').innerText.slice(0, 8)", "more.txt");
+    // What is changed while it is on its way stays as it was changed.
+    tab.click("document.querySelector('.files button')");
+    tab.eval(&format!("void {BOX}.focus()"));
+    tab.press("Enter");
+    tab.sees("Sending …");
+    tab.eval(&format!("void {BOX}.select()"));
+    tab.type_text("Four");
+    tab.wait(go);
+    tab.wait(&format!("{PROMPTS}.endsWith(',Three') && {BOX}.value === 'Four'"));
+    // Another conversation has a draft of its own.
+    let here = tab.eval("location.hash");
+    tab.eval("void (location.hash = '#/chat/new')");
+    tab.wait(&format!("document.querySelector('h1')?.innerText === 'A new conversation' && {BOX}.value === ''"));
+    tab.click_text("Folder and model");
+    tab.eval("void document.querySelector('.conversation details input').focus()");
+    tab.type_text("/nowhere");
+    tab.eval(&format!("void {BOX}.focus()"));
+    tab.type_text("Five");
+    tab.click_text("Usage");
+    tab.sees("By model");
+    tab.eval(&format!("void (location.hash = {here})"));
+    tab.wait(&format!("{BOX}?.value === 'Four'"));
+    tab.call("Page.reload", json!({}));
+    tab.wait(&format!("{BOX}?.value === 'Four'"));
+    // The token ends, and with it the page.
+    std::fs::remove_file(system.home().join("state/gateway/console.key")).unwrap();
+    system.signal("gateway", Signal::SIGKILL);
+    tab.sees("This browser needs a way in.");
+    come_in(&tab);
+    tab.sees("Nothing waits for you.");
+    tab.eval(&format!("void (location.hash = {here})"));
+    tab.wait(&format!("{BOX}?.value === 'Four'"));
+    tab.eval("void (location.hash = '#/chat/new')");
+    tab.wait(&format!("document.querySelector('h1')?.innerText === 'A new conversation' && {BOX}.value === 'Five'"));
+    tab.is("document.querySelector('.conversation details input').value", "/nowhere");
+    tab.has_no_faults();
+}
+
 /// A long text of a tool, of which the model sees a part, is there as a whole; so is the conversation, as a file.
 #[test]
 fn what_a_tool_has_said_and_what_was_said_are_saved() {
@@ -624,6 +802,30 @@ fn a_provider_that_is_down_stands_at_the_top_at_once() {
     tab.has_no_faults();
 }
 
+/// While the part that knows is down, nothing is said of what it knows.
+#[test]
+fn a_part_that_is_down_is_named_and_what_it_knows_is_not_taken_for_none() {
+    let Some(browser) = browser() else { return };
+    let system = Builder::default().script(&script()).config("[model.budget]\ntokens_per_day = 100000\n").start();
+    let tab = browser.tab(WIDE.0, WIDE.1, false);
+    tab.open(&system.url());
+    tab.wait("document.querySelector('.now').innerText.includes('budget 0 % used')");
+    assert!(system.ken(&["stop", "model"]).status.success());
+    tab.open(&format!("{}/#/usage", system.url()));
+    tab.sees("The budget is not known: ");
+    tab.wait("/^model is stopped since .*\\d/.test(document.querySelector('.now a.bad')?.innerText)");
+    let text = tab.text();
+    assert!(text.contains("the model is not known: the part model does not answer"), "{text}");
+    assert!(!text.contains("no model") && !text.contains("No budget is set"), "{text}");
+    assert!(system.ken(&["start", "model"]).status.success());
+    tab.call("Page.reload", json!({}));
+    tab.sees("0 of 100,000");
+    tab.wait(
+        "document.querySelector('.now').innerText.includes('budget 0 % used') && !document.querySelector('.now .bad')",
+    );
+    tab.has_no_faults();
+}
+
 /// However long a conversation is, only a part of it is in the page.
 #[test]
 fn a_long_conversation_opens_at_its_end_and_is_read_back_to_its_beginning() {
@@ -652,6 +854,74 @@ fn a_long_conversation_opens_at_its_end_and_is_read_back_to_its_beginning() {
     tab.press("Enter");
     tab.wait("[...document.querySelectorAll('.prompt .plain')].at(-1)?.innerText === 'The last one'");
     tab.wait(LIVE);
+    tab.has_no_faults();
+}
+
+/// A change elsewhere takes nothing away from a person who has read on.
+#[test]
+fn a_list_that_was_read_on_stays_as_long_when_something_changes() {
+    let Some(browser) = browser() else { return };
+    let system = started();
+    let add = |title: &str| {
+        system.post("/api/knowledge", &json!({"title": title, "content": title})).expect(201).text("/record/id")
+    };
+    let ids: Vec<String> = (0..151).map(|number| add(&format!("entry {number:03}"))).collect();
+    let tab = browser.tab(WIDE.0, WIDE.1, false);
+    tab.open(&format!("{}/#/knowledge", system.url()));
+    let rows = "document.querySelectorAll('main .card').length";
+    let (main, more) = (
+        "document.querySelector('main')",
+        "[...document.querySelectorAll('button')].some(b => b.innerText === 'More')",
+    );
+    tab.is(rows, 50);
+    tab.click_text("More");
+    tab.is(rows, 100);
+    tab.click_text("More");
+    tab.is(rows, 150);
+    tab.is(more, true);
+    tab.eval(&format!("void ({main}.scrollTop = 1e9)"));
+    let seen = "Math.round([...document.querySelectorAll('.card')].find(one => one.innerText.includes('entry 001')).getBoundingClientRect().top)";
+    let place = tab.eval(seen);
+    system.delete(&format!("/api/knowledge/{}", ids[10])).expect(200);
+    tab.wait("!document.body.innerText.includes('entry 010')");
+    tab.is(rows, 150);
+    tab.is(more, false);
+    tab.is(seen, place.clone());
+    add("newest of all");
+    tab.sees("newest of all");
+    tab.is(rows, 150);
+    tab.is(seen, place);
+    // What is read on while something changes comes all the same.
+    tab.eval(
+        "void (window.whole = fetch, window.fetch = async (...all) => { if (/limit=100/.test(all[0]) && !window.slow) \
+              await new Promise(go => { window.slow = go; }); return whole(...all); })",
+    );
+    tab.click_text("More");
+    tab.wait("window.slow");
+    add("newer still");
+    tab.is(rows, 152);
+    tab.is(more, false);
+    // A search begins at the beginning.
+    tab.click("document.querySelector('[data-search]')");
+    tab.type_text("entry");
+    tab.is(rows, 50);
+    let session = system.session();
+    for number in 0..101 {
+        let id = if number == 0 { session.clone() } else { system.session() };
+        system.say(&id, &format!("message {number}")).expect(200);
+    }
+    tab.eval("void (location.hash = '#/chat')");
+    let rows = "document.querySelectorAll('.sessions li').length";
+    tab.is(rows, 50);
+    tab.click_text("More");
+    tab.is(rows, 100);
+    tab.click_text("More");
+    tab.is(rows, 101);
+    let removed = system.ken(&["sessions", "rm", "--yes", &session]);
+    assert!(removed.status.success(), "{removed:?}");
+    tab.is(rows, 100);
+    system.say(&system.session(), "the newest").expect(200);
+    tab.is(rows, 101);
     tab.has_no_faults();
 }
 
@@ -689,6 +959,172 @@ fn eight_open_tabs_work_and_catch_up_when_they_are_shown() {
         whole.trim()
     );
     first.has_no_faults();
+}
+
+/// Windows beside each other are all visible. Those that hold no connection look every two seconds what has come.
+#[test]
+fn four_windows_beside_each_other_work() {
+    let Some(browser) = browser() else { return };
+    let system = started();
+    let windows: Vec<Tab> = (0..4).map(|_| browser.tab(WIDE.0, WIDE.1, false)).collect();
+    for tab in &windows {
+        tab.open(&system.url());
+        tab.sees("Nothing waits for you.");
+        say(tab, "Good morning");
+        tab.wait(LIVE);
+    }
+    let [first, second, third, last] = windows.as_slice() else { unreachable!() };
+    let held = "navigator.locks.query().then(({held}) => held.map(one => one.clientId))";
+    let held = |tab: &Tab| {
+        let held = tab.eval(held);
+        let mut held: Vec<String> = held.as_array().unwrap().iter().map(|one| one.to_string()).collect();
+        let streams = held.len();
+        held.sort();
+        held.dedup();
+        (streams, held.len())
+    };
+    assert_eq!(held(last), (4, 2));
+    last.type_text("slowly");
+    last.press("Enter");
+    last.wait("document.querySelectorAll('.turn').length === 2");
+    last.wait(LIVE);
+    let whole: String = (0..60).map(|number| format!("word{number} ")).collect();
+    let answer = last.eval("document.querySelector('.turn:last-of-type .prose').innerText");
+    assert_eq!(answer.as_str().unwrap().trim(), whole.trim());
+    // A log has no offsets.
+    last.eval("void (location.hash = '#/system')");
+    last.click("document.querySelector('.choices input[type=checkbox]')");
+    last.eval("(s => { s.value = 'kend'; s.dispatchEvent(new Event('change', {bubbles: true})); })([...document.querySelectorAll('.choices select')].at(-2))");
+    assert!(system.ken(&["reload"]).status.success());
+    last.wait("/reloaded: 0 added/.test(document.querySelector('.log').innerText)");
+    last.wait("document.querySelectorAll('.log > span').length > 3");
+    // An approval stands in all of them, and what is decided in the last is seen in the first.
+    say(first, "the note");
+    for tab in &windows {
+        tab.wait("document.title.startsWith('(1)')");
+    }
+    last.eval("void (location.hash = '#/inbox')");
+    last.click_text("Approve once");
+    for tab in &windows {
+        tab.wait("!document.title.startsWith('(')");
+    }
+    first.sees("The turn is over.");
+    // Who is closed leaves its connections to the others.
+    first.open("about:blank");
+    until("another window has them", || held(last) == (4, 2) || held(last) == (4, 3));
+    second.open("about:blank");
+    until("both windows have theirs", || matches!(held(last), (3, 2)));
+    for tab in [third, last] {
+        tab.has_no_faults();
+    }
+}
+
+/// Over plain HTTP at another name a browser has no locks. The window with which a person works has connections, the others look.
+#[test]
+fn four_windows_beside_each_other_work_from_another_machine() {
+    let Some(browser) = browser() else { return };
+    let system = started();
+    let windows: Vec<Tab> = (0..4).map(|_| browser.tab(WIDE.0, WIDE.1, false)).collect();
+    let (last, others) = windows.split_last().unwrap();
+    for tab in others {
+        tab.call("Emulation.setFocusEmulationEnabled", json!({"enabled": false}));
+        tab.call("Page.addScriptToEvaluateOnNewDocument", json!({"source": "document.hasFocus = () => false"}));
+    }
+    for tab in &windows {
+        let link = String::from_utf8(system.ken(&["open", "--print"]).stdout).unwrap();
+        let code = link.trim().split_once('#').unwrap().1;
+        tab.open(&format!("http://ken.test:{}/#{code}", system.address().port()));
+        tab.sees("Nothing waits for you.");
+        assert_eq!(tab.eval("isSecureContext"), false);
+    }
+    for tab in &windows {
+        tab.eval("void (location.hash = '#/chat/new')");
+        tab.wait(&format!("document.querySelector('h1')?.innerText === 'A new conversation' && {BOX}"));
+        tab.eval(&format!("void {BOX}.focus()"));
+        tab.type_text("slowly");
+        tab.click_text("Send");
+    }
+    let whole: String = (0..60).map(|number| format!("word{number} ")).collect();
+    for tab in &windows {
+        tab.wait(LIVE);
+        let answer = tab.eval("document.querySelector('.turn:last-of-type .prose').innerText");
+        assert_eq!(answer.as_str().unwrap().trim(), whole.trim());
+    }
+    let streams = "performance.getEntriesByType('resource').filter(one => /live=sse/.test(one.name)).length";
+    let before = last.eval(streams).as_u64().unwrap();
+    others[0].wait(&format!("{streams} > 10"));
+    assert!(last.eval(streams).as_u64().unwrap() <= before + 1, "it holds its streams");
+    // It is left, and looked at again.
+    last.eval("void (document.hasFocus = () => false, dispatchEvent(new Event('blur')))");
+    last.wait(&format!("{streams} > {}", before + 4));
+    last.eval("void (document.hasFocus = () => true, dispatchEvent(new Event('focus')))");
+    others[0].eval("void (location.hash = '#/inbox')");
+    say(last, "the note");
+    others[0].sees("Approve once");
+    last.sees("Approve once");
+    last.has_no_faults();
+}
+
+/// The files of a page come when it is opened, and the gateway can be away then. That is no upgrade.
+#[test]
+fn what_cannot_be_loaded_is_loaded_when_the_gateway_is_there_again() {
+    let Some(browser) = browser() else { return };
+    let mut system = started();
+    let (inbox, tab) = (browser.tab(WIDE.0, WIDE.1, false), browser.tab(WIDE.0, WIDE.1, false));
+    inbox.open(&system.url());
+    inbox.sees("Nothing waits for you.");
+    tab.open(&system.url());
+    say(&tab, "Good morning");
+    tab.wait(LIVE);
+    let block = |tab: &Tab, files: &[&str]| tab.call("Network.setBlockedURLs", json!({"urls": files}));
+    block(&inbox, &["*/approval.js"]);
+    block(&tab, &["*/changes.js"]);
+    tab.click_text("Details");
+    tab.sees("The gateway cannot be reached.");
+    block(&tab, &[]);
+    tab.click_text("Details");
+    tab.click_text("Details");
+    tab.sees("model calls");
+    assert!(!tab.text().contains("cannot be reached"), "{}", tab.text());
+    say(&tab, "the note");
+    inbox.sees("1 approval to decide");
+    inbox.sees("The gateway cannot be reached.");
+    block(&inbox, &[]);
+    inbox.sees("+Adds numbers.");
+    inbox.wait("!document.querySelector('main > .failed')");
+    system.down();
+    inbox.click_text("Schedules");
+    inbox.sees("Loading …");
+    inbox.wait("document.querySelector('main .failed p')?.innerText === 'The gateway cannot be reached.'");
+    inbox.click_text("Try again");
+    inbox.sees("Loading …");
+    assert!(!inbox.text().contains("Another version"), "{}", inbox.text());
+    system.up();
+    inbox.sees("Nothing is scheduled.");
+    inbox.has_no_faults();
+}
+
+/// A gateway that hangs answers nothing, also not that it is away.
+#[test]
+fn a_request_without_an_answer_ends() {
+    let Some(browser) = browser() else { return };
+    let system = started();
+    let tab = browser.tab(WIDE.0, WIDE.1, false);
+    tab.open(&system.url());
+    tab.sees("Nothing waits for you.");
+    tab.click_text("Usage");
+    tab.sees("Of the turns and runs");
+    tab.click_text("Inbox");
+    tab.sees("Nothing waits for you.");
+    tab.eval(
+        "void (window.later = setTimeout, window.setTimeout = (work, ms) => later(work, ms === 90_000 ? 500 : ms))",
+    );
+    system.signal("gateway", Signal::SIGSTOP);
+    tab.click_text("Usage");
+    tab.sees("The gateway has not answered for 90 s.");
+    system.signal("gateway", Signal::SIGCONT);
+    tab.click_text("Try again");
+    tab.sees("Of the turns and runs");
 }
 
 #[test]

@@ -7,7 +7,9 @@ use ken_http::{Failure, Request, Response, plain};
 use ken_types::id::Mint;
 use ken_types::ops::Nothing;
 use ken_types::ops::cognitive::AuditVerify;
-use ken_types::ops::kend::{ChangeArgs, PartStatus, PartsRestart, PartsStatus, StatusArgs, SystemStatus, WaitFor};
+use ken_types::ops::kend::{
+    ChangeArgs, PartState, PartStatus, PartsRestart, PartsStatus, StatusArgs, SystemStatus, WaitFor,
+};
 use ken_types::ops::model::{Health, ModelHealth, ModelState};
 use ken_types::{Code, Error};
 use serde_json::{Value, json};
@@ -34,7 +36,7 @@ pub(crate) async fn state(gateway: Arc<Gateway>, _: Request) -> Result<Response,
     );
     let SystemStatus { version, home, config, parts, listeners, .. } = status?;
     // Without ken-model, the state of its part says what is wrong.
-    let (models, health) = (models.ok(), health.unwrap_or_default());
+    let (models, health, budget) = (models.ok(), health.unwrap_or_default(), budget.ok().flatten());
     let body = json!({
         // The version of this program, whose files the console consists of; kend may be of another one during an upgrade.
         "version": env!("CARGO_PKG_VERSION"),
@@ -51,6 +53,9 @@ pub(crate) async fn state(gateway: Arc<Gateway>, _: Request) -> Result<Response,
 }
 
 fn part(part: &PartStatus) -> Value {
+    // A part that cannot become ready ends again and again. It has been down since it last was.
+    let is_down = !matches!(part.state, PartState::Ready | PartState::Stopping);
+    let down_since = part.deaths.iter().rfind(|death| is_down && death.ready).map(|death| death.at);
     json!({
         "name": part.name,
         "state": part.state,
@@ -65,6 +70,7 @@ fn part(part: &PartStatus) -> Value {
         "statusText": part.status_text,
         "cause": part.cause,
         "lastExit": part.last_exit,
+        "downSince": down_since,
     })
 }
 

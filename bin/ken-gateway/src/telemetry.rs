@@ -57,14 +57,22 @@ pub(crate) async fn usage(gateway: Arc<Gateway>, request: Request) -> Result<Res
     let args = GroupUsage { by, session: page::filter(&query, "session")?, limit: Some(limit) };
     let (used, budget) = tokio::join!(gateway.store.call::<TelemetryUsage>(&args), budget(&gateway));
     let used = used?;
-    Response::json(200, &json!({"groups": used.groups, "others": used.others, "budget": budget}))
+    let mut body = json!({"groups": used.groups, "others": used.others});
+    match budget {
+        Ok(budget) => body["budget"] = json!(budget),
+        Err(error) => {
+            body["budget"] = Value::Null;
+            body["budgetUnknown"] = error.message.into();
+        }
+    }
+    Response::json(200, &body)
 }
 
-/// The limits of a day and what is used of them; `None` if there are none, or the part that knows does not answer.
-pub(crate) async fn budget(gateway: &Gateway) -> Option<Value> {
-    let state = gateway.model.call_within::<ModelBudget>(&OfSession::default(), BUDGET_TIMEOUT).await.ok()?;
+/// The limits of a day and what is used of them; `None` if there are none. Fails if the part that knows does not answer.
+pub(crate) async fn budget(gateway: &Gateway) -> Result<Option<Value>, Error> {
+    let state = gateway.model.call_within::<ModelBudget>(&OfSession::default(), BUDGET_TIMEOUT).await?;
     let (caps, spent) = (state.caps, state.spent.day);
-    (!caps.is_unlimited()).then(|| {
+    Ok((!caps.is_unlimited()).then(|| {
         json!({
             "day": state.day,
             "tokensPerDay": caps.tokens_per_day,
@@ -72,7 +80,7 @@ pub(crate) async fn budget(gateway: &Gateway) -> Option<Value> {
             "tokens": spent.tokens,
             "cost": spent.cost,
         })
-    })
+    }))
 }
 
 /// GET /api/why/:id
