@@ -547,6 +547,27 @@ fn a_missing_key_is_reported_and_the_next_model_answers() {
 }
 
 #[test]
+fn a_prompt_that_waits_while_the_key_is_refused_fails_with_the_reason() {
+    let provider = Provider::answering(|_| {
+        std::thread::sleep(Duration::from_secs(2));
+        refusal(401, Vec::new(), "invalid_api_key", "Incorrect API key")
+    });
+    let system = system(&provider, "openai/m");
+    let session = system.session();
+    let failed = std::thread::scope(|scope| {
+        let prompts = [0, 500, 1_000].map(|pause| {
+            std::thread::sleep(Duration::from_millis(pause / 2));
+            scope.spawn(|| system.say(&session, "Hello").expect(500).json().to_string())
+        });
+        prompts.map(|prompt| prompt.join().unwrap())
+    });
+    assert!(failed[0].contains("The model openai/m failed"), "{failed:?}");
+    let why = "no model is configured: openai/m: the provider refused the key";
+    assert!(failed[1].contains(why) && failed[2].contains(why), "{failed:?}");
+    assert_eq!(provider.received().len(), 1);
+}
+
+#[test]
 fn a_context_that_is_too_long_is_compacted() {
     let long =
         || refusal(400, Vec::new(), "context_length_exceeded", "This model's maximum context length is 9 tokens.");

@@ -624,6 +624,26 @@ fn a_failed_poll_is_the_last_error_until_the_platform_answers_again() {
     assert_eq!(health(&system)["errorCount"], 2);
 }
 
+/// A chat and a schedule are told what is to be done, because nobody is there to whom a prompt can be refused.
+#[test]
+fn without_a_usable_model_a_chat_and_a_schedule_are_told_why() {
+    let platform = BotApi::start();
+    let system = builder(&platform).env("KEN_MODEL", "openai/m").start();
+    let why = "no model is configured: openai/m: OPENAI_API_KEY is not set; ";
+    for count in 1..=2 {
+        accepted(&system, &update(count, 7, "hello"));
+        let said = texts(&platform, 7, count as usize).pop().unwrap();
+        assert!(said.contains(why), "{said}");
+    }
+    let schedule = json!({"slug": "daily", "kind": "cron", "schedule": "@daily", "prompt": "hello"});
+    system.post("/api/schedules", &schedule).expect(201);
+    for _ in 0..2 {
+        let ran = system.ken(&["schedule", "run", "daily", "--wait"]);
+        let said = [ran.stdout, ran.stderr].map(|said| String::from_utf8(said).unwrap()).concat();
+        assert!(said.contains(why) && !ran.status.success(), "{said}");
+    }
+}
+
 /// A user whom the settings admit has no stored record, but gets results. A model that says nothing makes a failed run, and the chat is
 /// told so.
 #[test]
