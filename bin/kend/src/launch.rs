@@ -66,6 +66,8 @@ pub(crate) struct Launch {
     pub(crate) new_privileges: bool,
     /// `None` for a part without walls.
     pub(crate) walls: Option<Files>,
+    /// The files of the system for which it has rules, and that other programs replace.
+    replaceable: BTreeMap<&'static str, (u64, u64)>,
     /// The configuration sections that the part reads, as text.
     sections: String,
 }
@@ -85,6 +87,7 @@ impl Launch {
         let restricted = walls.as_ref().filter(|_| has_filters());
         env.extend(restricted.map(|walls| (OsString::from(CALLS_VARIABLE), OsString::from(walls.calls.name()))));
         Ok(Launch {
+            replaceable: walls.as_ref().map(Files::replaceable).unwrap_or_default(),
             walls,
             secrets,
             nofile: part.nofile,
@@ -95,6 +98,13 @@ impl Launch {
             sections: sections(part, &loaded.config),
             ..Launch::of(&path, part.command.get(1..).unwrap_or_default(), &env)?
         })
+    }
+
+    /// Whether a file of the system is there now for which a process that was started with this has no rule. For a file that is gone
+    /// nothing could be done.
+    pub(crate) fn lacks_files(&self) -> bool {
+        let now = self.walls.as_ref().map(Files::replaceable).unwrap_or_default();
+        now.iter().any(|(path, inode)| self.replaceable.get(path) != Some(inode))
     }
 
     /// Of a command of ken(1), with the environment that kend has from the person who started it: what the command says is then
