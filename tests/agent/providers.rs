@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use ken_tests::provider::{Piece, Provider, ReceivedRequest, Reply, anthropic, openai, refusal};
 use ken_tests::tls::Tls;
-use ken_tests::{Builder, System, binary, tui, until};
+use ken_tests::{Builder, System, binary, in_own_mounts, tui, until};
 use serde_json::{Value, json};
 
 const KEY: &str = "sk-canary-5f2d";
@@ -533,6 +533,40 @@ fn a_refused_key_is_a_model_that_is_not_configured() {
     assert_eq!(state["models"], json!([]));
     assert_eq!(state["unusable"][0]["why"], "the provider refused the key");
     canary(&system);
+}
+
+/// The library of the system waits 5 seconds for the first name server, and asks it several times.
+#[test]
+fn a_name_server_that_does_not_answer_is_waited_for_for_a_short_time() {
+    let own = "mount -t tmpfs none /run; echo nameserver 127.9.8.7 > /run/resolv.conf; mount --bind /run/resolv.conf /etc/resolv.conf";
+    if !in_own_mounts("providers::a_name_server_that_does_not_answer_is_waited_for_for_a_short_time", own) {
+        return;
+    }
+    let _silent = std::net::UdpSocket::bind("127.9.8.7:53").unwrap();
+    let mut command = Command::new(binary("ken-model"));
+    command.env_clear().env("KEN_ERRORS", "json").env("KEN_MODEL", "openai/m").env("OPENAI_API_KEY", KEY);
+    command.env("OPENAI_BASE_URL", "http://models.test/v1").stdin(Stdio::piped());
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let begun = Instant::now();
+    let output = run(command, "Hello");
+    let (took, said) = (begun.elapsed(), String::from_utf8(output.stderr).unwrap());
+    assert!(said.contains("the address of models.test was not found within 6 s: no name server answers"), "{said}");
+    assert!((Duration::from_secs(6)..Duration::from_secs(9)).contains(&took), "{took:?}");
+}
+
+/// No encoding is asked for, so that nothing has to be unpacked.
+#[test]
+fn a_compressed_answer_is_named() {
+    for coding in ["gzip", "br"] {
+        let headers = vec![("content-type", "text/event-stream".to_owned()), ("content-encoding", coding.to_owned())];
+        let provider = Provider::start(vec![Reply::Status(200, headers, "\u{1f}".to_owned())]);
+        let message = error(&provider, "openai/m", "Hello")["message"].to_string();
+        assert!(message.contains("sent a compressed answer, which was not asked for"), "{message}");
+    }
+    let headers = vec![("content-type", "application/json".to_owned()), ("content-encoding", "Identity".to_owned())];
+    let body = json!({"choices": [{"message": {"role": "assistant", "content": "Whole."}, "finish_reason": "stop"}]});
+    let provider = Provider::start(vec![Reply::Status(200, headers, body.to_string())]);
+    assert_eq!(answer(&provider, "openai/m", "Hello")["text"], "Whole.");
 }
 
 #[test]

@@ -18,6 +18,9 @@ use crate::breaker::{Failed, Fault};
 
 /// A host that does not accept a connection within this time is taken for down, and the next model is called.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
+/// How long the address of a host may take to be found. The library of the system asks the second name server when the first has not
+/// answered for 5 seconds.
+const RESOLVE_TIMEOUT: Duration = Duration::from_secs(6);
 /// How long a provider may send nothing, both before its answer begins and during the answer.
 const SILENCE_TIMEOUT: Duration = Duration::from_secs(120);
 /// How long the end of a response is waited for when its content is complete. Without its end, the connection cannot be
@@ -58,6 +61,7 @@ impl Http {
             .http_status_as_error(false)
             .max_redirects(0)
             .user_agent(concat!("ken/", env!("CARGO_PKG_VERSION")))
+            .timeout_resolve(Some(RESOLVE_TIMEOUT))
             .timeout_connect(Some(CONNECT_TIMEOUT))
             .timeout_per_read(Some(silence))
             .timeout_per_write(Some(silence))
@@ -123,13 +127,23 @@ impl Caller {
         body: &[u8],
     ) -> Result<Response<Body>, Failed> {
         let request = with_headers(self.0.post(url), headers);
-        request.send(body).map_err(|error| unreachable(url, error))
+        request.send(body).map_err(|error| unreachable(url, error)).and_then(|response| plain(url, response))
     }
 
     pub(crate) fn get(&self, url: &str, headers: &[Header<impl AsRef<str>>]) -> Result<Response<Body>, Failed> {
         let request = with_headers(self.0.get(url), headers);
-        request.call().map_err(|error| unreachable(url, error))
+        request.call().map_err(|error| unreachable(url, error)).and_then(|response| plain(url, response))
     }
+}
+
+/// Returns a response whose body can be read as it is. No encoding is asked for.
+fn plain(url: &str, response: Response<Body>) -> Result<Response<Body>, Failed> {
+    let encoding = response.headers().get("content-encoding").map(|value| value.as_bytes());
+    if encoding.is_none_or(|encoding| encoding.eq_ignore_ascii_case(b"identity")) {
+        return Ok(response);
+    }
+    let message = format!("{} sent a compressed answer, which was not asked for", host_of(url));
+    Err(Failed::new(Error::unavailable(message), Fault::Provider))
 }
 
 fn with_headers<B>(request: RequestBuilder<B>, headers: &[Header<impl AsRef<str>>]) -> RequestBuilder<B> {
@@ -173,7 +187,12 @@ fn broken(error: std::io::Error) -> Error {
 fn unreachable(url: &str, error: ureq::Error) -> Failed {
     let host = host_of(url);
     let (message, fault) = match error {
-        ureq::Error::Timeout(ureq::Timeout::Connect | ureq::Timeout::Resolve) => {
+        ureq::Error::Timeout(ureq::Timeout::Resolve) => {
+            let seconds = RESOLVE_TIMEOUT.as_secs();
+            let message = format!("the address of {host} was not found within {seconds} s: no name server answers");
+            (message, Fault::Provider)
+        }
+        ureq::Error::Timeout(ureq::Timeout::Connect) => {
             (format!("{host} does not accept connections"), Fault::Provider)
         }
         ureq::Error::Timeout(_) => (format!("{host} did not answer in time"), Fault::Server),
