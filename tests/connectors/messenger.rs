@@ -610,6 +610,32 @@ fn an_update_without_an_id_after_another_does_not_bring_that_one_back() {
     assert_eq!((&health(&system)["updateCount"], &health(&system)["duplicateCount"]), (&json!(2), &json!(0)));
 }
 
+/// The platform may be out of reach when the connector starts, and another program may register a webhook later.
+#[test]
+fn a_webhook_that_keeps_from_polling_is_removed_as_often_as_it_is_there() {
+    let platform = BotApi::start();
+    let conflict =
+        "Conflict: can't use getUpdates method while webhook is active; use deleteWebhook to delete the webhook first";
+    platform.next("deleteWebhook", InjectedFailure::Proxy(502));
+    platform.next("getUpdates", InjectedFailure::Proxy(502));
+    platform.next("getUpdates", InjectedFailure::Refuse(409, conflict, None));
+    platform.push(update(1, 7, "hello"));
+    let system = scripted(&platform).env("MESSENGER_MODE", "poll").start();
+    assert_eq!(texts(&platform, 7, 1), ["Hello there."]);
+    // Twice, until it is done, and once for the refusal.
+    assert_eq!(platform.calls("deleteWebhook").len(), 3);
+    let other = "Conflict: terminated by other getUpdates request; make sure that only one bot instance is running";
+    for (count, (refusal, removals)) in [(other, 3), (conflict, 4), (conflict, 5)].into_iter().enumerate() {
+        platform.next("getUpdates", InjectedFailure::Refuse(409, refusal, None));
+        let asked = platform.calls("getUpdates").len();
+        until("it was asked again", || platform.calls("getUpdates").len() >= asked + 2);
+        platform.push(update(2 + count as u64, 7, "hello"));
+        assert_eq!(texts(&platform, 7, 2 + count).len(), 2 + count);
+        assert_eq!(platform.calls("deleteWebhook").len(), removals, "{refusal}");
+    }
+    drop(system);
+}
+
 /// Nothing is sent here, so only the platform's next answer shows that it works again.
 #[test]
 fn a_failed_poll_is_the_last_error_until_the_platform_answers_again() {
