@@ -6,6 +6,7 @@ use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
+use ken_tests::connect_proxy::ConnectProxy;
 use ken_tests::provider::{Piece, Provider, ReceivedRequest, Reply, anthropic, openai, refusal};
 use ken_tests::tls::Tls;
 use ken_tests::{Builder, System, binary, in_own_mounts, tui, until};
@@ -552,6 +553,58 @@ fn a_name_server_that_does_not_answer_is_waited_for_for_a_short_time() {
     let (took, said) = (begun.elapsed(), String::from_utf8(output.stderr).unwrap());
     assert!(said.contains("the address of models.test was not found within 6 s: no name server answers"), "{said}");
     assert!((Duration::from_secs(6)..Duration::from_secs(9)).contains(&took), "{took:?}");
+}
+
+fn port_of(url: &str) -> u16 {
+    url.rsplit(':').next().unwrap().parse().unwrap()
+}
+
+/// Its password is in no argument, environment or log.
+#[test]
+fn a_proxy_leads_to_a_provider_for_the_system_and_for_commands() {
+    const PASSWORD: &str = "proxy-canary-88";
+    let provider = Provider::answering(|_| stream(openai(&["Through it."], &[])));
+    let proxy = ConnectProxy::to(port_of(&provider.url()), "ada:proxy-canary-88");
+    let with = |password: &str| format!("http://ada:{password}@{}", proxy.address());
+    let command = |variable: &str, value: &str, url: &str| {
+        let mut command = filter(&provider, "openai/m", &[]);
+        command.env("OPENAI_BASE_URL", url).env(variable, value);
+        run(command, "Hello")
+    };
+    for variable in ["HTTP_PROXY", "http_proxy", "ALL_PROXY"] {
+        let output = command(variable, &with(PASSWORD), "http://models.test/v1");
+        assert!(String::from_utf8_lossy(&output.stdout).contains("Through it."), "{variable}: {output:?}");
+    }
+    assert_eq!(proxy.hosts(), ["models.test:80"; 3]);
+    let refused = command("HTTP_PROXY", &with("wrong-password"), "http://models.test/v1");
+    let said = String::from_utf8(refused.stderr).unwrap();
+    let named = format!("cannot reach models.test through the proxy {}: ", proxy.address());
+    assert!(said.contains(&named) && said.contains("407") && !said.contains("wrong-password"), "{said}");
+    // What is on this machine is reached without one, and so is what is named.
+    let local = command("ALL_PROXY", &with(PASSWORD), &format!("{}/v1", provider.url()));
+    assert!(String::from_utf8_lossy(&local.stdout).contains("Through it."), "{local:?}");
+    assert_eq!(proxy.hosts().len(), 3);
+
+    let secrets = format!("OPENAI_API_KEY={KEY}\nHTTP_PROXY={}\nNO_PROXY=other.test\n", with(PASSWORD));
+    let system = Builder::default()
+        .env("KEN_MODEL", "openai/m,other/m")
+        .env("OPENAI_BASE_URL", "http://models.test/v1")
+        .config("[model.provider.other]\nbase_url = \"http://other.test/v1\"\nmodels = [\"m\"]\nkey = \"\"\n")
+        .secrets(&secrets)
+        .start();
+    let session = system.session();
+    for count in 4..=5 {
+        assert_eq!(system.say(&session, "Hello").expect(200).at("/result/text"), "Through it.");
+        assert!(proxy.hosts().len() >= 4 && proxy.hosts().len() <= count, "{:?}", proxy.hosts());
+    }
+    for process in std::fs::read_dir("/proc").unwrap().flatten() {
+        for file in ["cmdline", "environ"] {
+            let text = std::fs::read(process.path().join(file)).unwrap_or_default();
+            assert!(!String::from_utf8_lossy(&text).contains(PASSWORD), "{process:?} {file}");
+        }
+    }
+    let found = Command::new("grep").args(["-rlE", PASSWORD]).arg(system.home().join("state")).output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&found.stdout), "");
 }
 
 /// No encoding is asked for, so that nothing has to be unpacked.

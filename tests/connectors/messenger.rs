@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use ken_tests::bot_api::{BotApi, InjectedFailure, SECRET, TOKEN};
+use ken_tests::connect_proxy::ConnectProxy;
 use ken_tests::provider::{Provider, Reply, openai};
 use ken_tests::wire_tap::{Side, WireTap};
 use ken_tests::{Answer, Builder, Client, System, number, until};
@@ -648,6 +649,29 @@ fn a_failed_poll_is_the_last_error_until_the_platform_answers_again() {
     platform.push(json!({"update_id": 1, "poll": {}}));
     until("it works again", || health(&system)["lastError"].is_null());
     assert_eq!(health(&system)["errorCount"], 2);
+}
+
+#[test]
+fn a_proxy_leads_to_the_platform() {
+    let platform = BotApi::start();
+    let port = platform.url().rsplit(':').next().unwrap().parse().unwrap();
+    let proxy = ConnectProxy::to(port, "ada:right");
+    let with = |password: &str| {
+        let secrets = format!("MESSENGER_BOT_TOKEN={TOKEN}\nMESSENGER_WEBHOOK_SECRET_TOKEN={SECRET}\n");
+        scripted(&platform)
+            .env("MESSENGER_API_BASE_URL", "http://platform.test")
+            .secrets(&format!("{secrets}ALL_PROXY=http://ada:{password}@{}\n", proxy.address()))
+            .start()
+    };
+    let system = with("right");
+    accepted(&system, &update(1, 7, "hello"));
+    assert_eq!(texts(&platform, 7, 1), ["Hello there."]);
+    assert_eq!(proxy.hosts()[0], "platform.test:80");
+    let system = with("wrong");
+    accepted(&system, &update(1, 7, "hello"));
+    let named = format!("the platform cannot be reached through the proxy {}: ", proxy.address());
+    until("the proxy is named", || health(&system)["lastError"].as_str().is_some_and(|error| error.contains(&named)));
+    assert!(!health(&system).to_string().contains("wrong"));
 }
 
 /// A chat and a schedule are told what is to be done, because nobody is there to whom a prompt can be refused.

@@ -9,6 +9,8 @@ pub mod bot_api;
 mod browser;
 mod chance;
 mod cognitive;
+#[path = "../doubles/connect_proxy.rs"]
+pub mod connect_proxy;
 mod contract;
 mod disk;
 mod events;

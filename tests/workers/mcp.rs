@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use ken_tests::connect_proxy::ConnectProxy;
 use ken_tests::provider::{Piece, Provider, Reply, anthropic, openai};
 use ken_tests::{Builder, Client, System, Terminal, in_own_mounts, until};
 use serde_json::{Value, json};
@@ -923,6 +924,42 @@ fn a_server_whose_name_leads_elsewhere_is_found_again() {
         }
         until("it answers again", || echo()["is_error"] == false);
     }
+}
+
+#[test]
+fn a_proxy_leads_to_a_server_over_http() {
+    let token = "MCP_TOKEN=none\nHTTP_TOKEN=http-canary-77\n";
+    let begin = |password: &str, proxy: &ConnectProxy| {
+        let secrets = format!("{token}HTTP_PROXY=http://ada:{password}@{}\n", proxy.address());
+        let system = Builder::default()
+            .script(&[])
+            .config("[part.tools]\nsecrets = [\"MCP_TOKEN\", \"HTTP_TOKEN\"]\n")
+            .file("mcp.py", DOUBLE)
+            .secrets(&secrets)
+            .start();
+        std::fs::create_dir(scratch(&system)).unwrap();
+        system
+    };
+    let port = ken_tests::free_port();
+    let proxy = ConnectProxy::to(port, "ada:proxy-canary-88");
+    let server = json!({"wiki": {"url": "http://wiki.test/mcp", "headers": {"Authorization": "Bearer ${HTTP_TOKEN}"},
+        "ken": {"approval": "none", "timeout_ms": 10_000}}});
+    let system = begin("proxy-canary-88", &proxy);
+    let (_server, _) = Http::start(&system, &port.to_string());
+    configure(&system, &server);
+    accept(&system, "wiki");
+    for _ in 0..2 {
+        until("it answers", || call_of(&system, "wiki", "echo", &json!({"text": "x"}))["is_error"] == false);
+    }
+    assert_eq!(proxy.hosts()[0], "wiki.test:80");
+    for process in std::fs::read_dir("/proc").unwrap().flatten() {
+        let words = std::fs::read(process.path().join("cmdline")).unwrap_or_default();
+        assert!(!String::from_utf8_lossy(&words).contains("proxy-canary-88"), "{process:?}");
+    }
+    let system = begin("wrong", &proxy);
+    configure(&system, &server);
+    let named = format!("wiki.test:80, behind the proxy {}, cannot be reached: the proxy refuses", proxy.address());
+    until("the proxy is named", || problems(&system).contains(&named));
 }
 
 #[test]

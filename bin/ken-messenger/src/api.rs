@@ -71,6 +71,7 @@ impl Api {
             .user_agent(concat!("ken/", env!("CARGO_PKG_VERSION")))
             .timeout_resolve(Some(RESOLVE_TIMEOUT))
             .timeout_connect(Some(CONNECT_TIMEOUT))
+            .proxy(settings.proxy.clone())
             .max_idle_age(MAX_IDLE)
             .build();
         Some(Api {
@@ -148,11 +149,13 @@ impl Api {
 
     /// An error without the address, because the address contains the token.
     fn describe(&self, error: &ureq::Error) -> String {
+        let proxy = self.agent.config().proxy();
+        let through = proxy.map(|proxy| format!(" through the proxy {}", ken_tls::address(proxy))).unwrap_or_default();
         let why = match error {
             ureq::Error::Timeout(ureq::Timeout::Resolve) => "no name server answers".to_owned(),
             error => error.to_string().replace(&*self.token, "***"),
         };
-        format!("the platform cannot be reached: {why}")
+        format!("the platform cannot be reached{through}: {why}")
     }
 }
 

@@ -82,6 +82,7 @@ impl Bridge {
             .user_agent(concat!("ken/", env!("CARGO_PKG_VERSION")))
             .timeout_resolve(Some(RESOLVE))
             .timeout_connect(Some(CONNECT))
+            .proxy(ken_tls::proxy(&url, &|name| ken_service::secret(name))?)
             .tls_config(TlsConfig::builder().root_certs(ken_tls::roots()?).build());
         Ok(Bridge {
             agent: config.build().into(),
@@ -141,6 +142,15 @@ impl Bridge {
         request
     }
 
+    /// The host of the server, and the proxy that leads to it.
+    fn host(&self) -> String {
+        let host = reach::host_of(&self.url).unwrap_or_default();
+        match self.agent.config().proxy() {
+            Some(proxy) => format!("{host}, behind the proxy {},", ken_tls::address(proxy)),
+            None => host,
+        }
+    }
+
     /// Whether the server has forgotten the session of a request that it answered with `status`. It should answer 404, but
     /// many answer 400, which can also mean that the request is wrong. A ping is never wrong.
     fn has_lost_session(&self, status: StatusCode) -> bool {
@@ -166,7 +176,7 @@ impl Bridge {
         let mut response = match request.send(SendBody::from_reader(&mut body)) {
             Ok(response) => response,
             Err(error) if !body.is_begun => {
-                let host = reach::host_of(&self.url).unwrap_or_default();
+                let host = self.host();
                 let why = format!("the server at {host} cannot be reached: {}", reason(&error));
                 self.fail_with(UNSENT, id, &why)?;
                 // The first message is the one by which a new process would find the same.
@@ -334,6 +344,7 @@ fn reason(error: &ureq::Error) -> String {
         ureq::Error::Timeout(Timeout::Resolve) => "no name server answers".to_owned(),
         ureq::Error::Timeout(_) => "it does not accept connections".to_owned(),
         ureq::Error::HostNotFound => "it has no address".to_owned(),
+        ureq::Error::ConnectProxyFailed(_) => "the proxy refuses".to_owned(),
         ureq::Error::BadUri(_) => "this is not an http or https address".to_owned(),
         ureq::Error::Io(error) if is_of_system(error) => error.to_string(),
         _ => "there is no secure connection with it".to_owned(),
@@ -351,7 +362,7 @@ fn is_of_system(error: &io::Error) -> bool {
 fn is_of_server(error: &ureq::Error) -> bool {
     match error {
         ureq::Error::Io(error) => error.kind() == ErrorKind::ConnectionRefused,
-        error => matches!(error, ureq::Error::Timeout(Timeout::Connect)),
+        error => matches!(error, ureq::Error::Timeout(Timeout::Connect) | ureq::Error::ConnectProxyFailed(_)),
     }
 }
 
