@@ -6,9 +6,10 @@ use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
+use ken_tests::connect_proxy::ConnectProxy;
 use ken_tests::provider::{Piece, Provider, ReceivedRequest, Reply, anthropic, openai, refusal};
 use ken_tests::tls::Tls;
-use ken_tests::{Builder, System, binary, tui, until};
+use ken_tests::{Builder, System, binary, in_own_mounts, tui, until};
 use serde_json::{Value, json};
 
 const KEY: &str = "sk-canary-5f2d";
@@ -535,6 +536,92 @@ fn a_refused_key_is_a_model_that_is_not_configured() {
     canary(&system);
 }
 
+/// The library of the system waits 5 seconds for the first name server, and asks it several times.
+#[test]
+fn a_name_server_that_does_not_answer_is_waited_for_for_a_short_time() {
+    let own = "mount -t tmpfs none /run; echo nameserver 127.9.8.7 > /run/resolv.conf; mount --bind /run/resolv.conf /etc/resolv.conf";
+    if !in_own_mounts("providers::a_name_server_that_does_not_answer_is_waited_for_for_a_short_time", own) {
+        return;
+    }
+    let _silent = std::net::UdpSocket::bind("127.9.8.7:53").unwrap();
+    let mut command = Command::new(binary("ken-model"));
+    command.env_clear().env("KEN_ERRORS", "json").env("KEN_MODEL", "openai/m").env("OPENAI_API_KEY", KEY);
+    command.env("OPENAI_BASE_URL", "http://models.test/v1").stdin(Stdio::piped());
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let begun = Instant::now();
+    let output = run(command, "Hello");
+    let (took, said) = (begun.elapsed(), String::from_utf8(output.stderr).unwrap());
+    assert!(said.contains("the address of models.test was not found within 6 s: no name server answers"), "{said}");
+    assert!((Duration::from_secs(6)..Duration::from_secs(9)).contains(&took), "{took:?}");
+}
+
+fn port_of(url: &str) -> u16 {
+    url.rsplit(':').next().unwrap().parse().unwrap()
+}
+
+/// Its password is in no argument, environment or log.
+#[test]
+fn a_proxy_leads_to_a_provider_for_the_system_and_for_commands() {
+    const PASSWORD: &str = "proxy-canary-88";
+    let provider = Provider::answering(|_| stream(openai(&["Through it."], &[])));
+    let proxy = ConnectProxy::to(port_of(&provider.url()), "ada:proxy-canary-88");
+    let with = |password: &str| format!("http://ada:{password}@{}", proxy.address());
+    let command = |variable: &str, value: &str, url: &str| {
+        let mut command = filter(&provider, "openai/m", &[]);
+        command.env("OPENAI_BASE_URL", url).env(variable, value);
+        run(command, "Hello")
+    };
+    for variable in ["HTTP_PROXY", "http_proxy", "ALL_PROXY"] {
+        let output = command(variable, &with(PASSWORD), "http://models.test/v1");
+        assert!(String::from_utf8_lossy(&output.stdout).contains("Through it."), "{variable}: {output:?}");
+    }
+    assert_eq!(proxy.hosts(), ["models.test:80"; 3]);
+    let refused = command("HTTP_PROXY", &with("wrong-password"), "http://models.test/v1");
+    let said = String::from_utf8(refused.stderr).unwrap();
+    let named = format!("cannot reach models.test through the proxy {}: ", proxy.address());
+    assert!(said.contains(&named) && said.contains("407") && !said.contains("wrong-password"), "{said}");
+    // What is on this machine is reached without one, and so is what is named.
+    let local = command("ALL_PROXY", &with(PASSWORD), &format!("{}/v1", provider.url()));
+    assert!(String::from_utf8_lossy(&local.stdout).contains("Through it."), "{local:?}");
+    assert_eq!(proxy.hosts().len(), 3);
+
+    let secrets = format!("OPENAI_API_KEY={KEY}\nHTTP_PROXY={}\nNO_PROXY=other.test\n", with(PASSWORD));
+    let system = Builder::default()
+        .env("KEN_MODEL", "openai/m,other/m")
+        .env("OPENAI_BASE_URL", "http://models.test/v1")
+        .config("[model.provider.other]\nbase_url = \"http://other.test/v1\"\nmodels = [\"m\"]\nkey = \"\"\n")
+        .secrets(&secrets)
+        .start();
+    let session = system.session();
+    for count in 4..=5 {
+        assert_eq!(system.say(&session, "Hello").expect(200).at("/result/text"), "Through it.");
+        assert!(proxy.hosts().len() >= 4 && proxy.hosts().len() <= count, "{:?}", proxy.hosts());
+    }
+    for process in std::fs::read_dir("/proc").unwrap().flatten() {
+        for file in ["cmdline", "environ"] {
+            let text = std::fs::read(process.path().join(file)).unwrap_or_default();
+            assert!(!String::from_utf8_lossy(&text).contains(PASSWORD), "{process:?} {file}");
+        }
+    }
+    let found = Command::new("grep").args(["-rlE", PASSWORD]).arg(system.home().join("state")).output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&found.stdout), "");
+}
+
+/// No encoding is asked for, so that nothing has to be unpacked.
+#[test]
+fn a_compressed_answer_is_named() {
+    for coding in ["gzip", "br"] {
+        let headers = vec![("content-type", "text/event-stream".to_owned()), ("content-encoding", coding.to_owned())];
+        let provider = Provider::start(vec![Reply::Status(200, headers, "\u{1f}".to_owned())]);
+        let message = error(&provider, "openai/m", "Hello")["message"].to_string();
+        assert!(message.contains("sent a compressed answer, which was not asked for"), "{message}");
+    }
+    let headers = vec![("content-type", "application/json".to_owned()), ("content-encoding", "Identity".to_owned())];
+    let body = json!({"choices": [{"message": {"role": "assistant", "content": "Whole."}, "finish_reason": "stop"}]});
+    let provider = Provider::start(vec![Reply::Status(200, headers, body.to_string())]);
+    assert_eq!(answer(&provider, "openai/m", "Hello")["text"], "Whole.");
+}
+
 #[test]
 fn a_missing_key_is_reported_and_the_next_model_answers() {
     let system = Builder::default().env("KEN_MODEL", "openai/gpt-4o,rules").start();
@@ -544,6 +631,27 @@ fn a_missing_key_is_reported_and_the_next_model_answers() {
     let session = system.session();
     let answer = system.say(&session, "Who are you?").expect(200);
     assert_eq!(answer.at("/result/model/provider"), "rules");
+}
+
+#[test]
+fn a_prompt_that_waits_while_the_key_is_refused_fails_with_the_reason() {
+    let provider = Provider::answering(|_| {
+        std::thread::sleep(Duration::from_secs(2));
+        refusal(401, Vec::new(), "invalid_api_key", "Incorrect API key")
+    });
+    let system = system(&provider, "openai/m");
+    let session = system.session();
+    let failed = std::thread::scope(|scope| {
+        let prompts = [0, 500, 1_000].map(|pause| {
+            std::thread::sleep(Duration::from_millis(pause / 2));
+            scope.spawn(|| system.say(&session, "Hello").expect(500).json().to_string())
+        });
+        prompts.map(|prompt| prompt.join().unwrap())
+    });
+    assert!(failed[0].contains("The model openai/m failed"), "{failed:?}");
+    let why = "no model is configured: openai/m: the provider refused the key";
+    assert!(failed[1].contains(why) && failed[2].contains(why), "{failed:?}");
+    assert_eq!(provider.received().len(), 1);
 }
 
 #[test]

@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use ken_tests::bot_api::{BotApi, InjectedFailure, SECRET, TOKEN};
+use ken_tests::connect_proxy::ConnectProxy;
 use ken_tests::provider::{Provider, Reply, openai};
 use ken_tests::wire_tap::{Side, WireTap};
 use ken_tests::{Answer, Builder, Client, System, number, until};
@@ -610,6 +611,32 @@ fn an_update_without_an_id_after_another_does_not_bring_that_one_back() {
     assert_eq!((&health(&system)["updateCount"], &health(&system)["duplicateCount"]), (&json!(2), &json!(0)));
 }
 
+/// The platform may be out of reach when the connector starts, and another program may register a webhook later.
+#[test]
+fn a_webhook_that_keeps_from_polling_is_removed_as_often_as_it_is_there() {
+    let platform = BotApi::start();
+    let conflict =
+        "Conflict: can't use getUpdates method while webhook is active; use deleteWebhook to delete the webhook first";
+    platform.next("deleteWebhook", InjectedFailure::Proxy(502));
+    platform.next("getUpdates", InjectedFailure::Proxy(502));
+    platform.next("getUpdates", InjectedFailure::Refuse(409, conflict, None));
+    platform.push(update(1, 7, "hello"));
+    let system = scripted(&platform).env("MESSENGER_MODE", "poll").start();
+    assert_eq!(texts(&platform, 7, 1), ["Hello there."]);
+    // Twice, until it is done, and once for the refusal.
+    assert_eq!(platform.calls("deleteWebhook").len(), 3);
+    let other = "Conflict: terminated by other getUpdates request; make sure that only one bot instance is running";
+    for (count, (refusal, removals)) in [(other, 3), (conflict, 4), (conflict, 5)].into_iter().enumerate() {
+        platform.next("getUpdates", InjectedFailure::Refuse(409, refusal, None));
+        let asked = platform.calls("getUpdates").len();
+        until("it was asked again", || platform.calls("getUpdates").len() >= asked + 2);
+        platform.push(update(2 + count as u64, 7, "hello"));
+        assert_eq!(texts(&platform, 7, 2 + count).len(), 2 + count);
+        assert_eq!(platform.calls("deleteWebhook").len(), removals, "{refusal}");
+    }
+    drop(system);
+}
+
 /// Nothing is sent here, so only the platform's next answer shows that it works again.
 #[test]
 fn a_failed_poll_is_the_last_error_until_the_platform_answers_again() {
@@ -622,6 +649,49 @@ fn a_failed_poll_is_the_last_error_until_the_platform_answers_again() {
     platform.push(json!({"update_id": 1, "poll": {}}));
     until("it works again", || health(&system)["lastError"].is_null());
     assert_eq!(health(&system)["errorCount"], 2);
+}
+
+#[test]
+fn a_proxy_leads_to_the_platform() {
+    let platform = BotApi::start();
+    let port = platform.url().rsplit(':').next().unwrap().parse().unwrap();
+    let proxy = ConnectProxy::to(port, "ada:right");
+    let with = |password: &str| {
+        let secrets = format!("MESSENGER_BOT_TOKEN={TOKEN}\nMESSENGER_WEBHOOK_SECRET_TOKEN={SECRET}\n");
+        scripted(&platform)
+            .env("MESSENGER_API_BASE_URL", "http://platform.test")
+            .secrets(&format!("{secrets}ALL_PROXY=http://ada:{password}@{}\n", proxy.address()))
+            .start()
+    };
+    let system = with("right");
+    accepted(&system, &update(1, 7, "hello"));
+    assert_eq!(texts(&platform, 7, 1), ["Hello there."]);
+    assert_eq!(proxy.hosts()[0], "platform.test:80");
+    let system = with("wrong");
+    accepted(&system, &update(1, 7, "hello"));
+    let named = format!("the platform cannot be reached through the proxy {}: ", proxy.address());
+    until("the proxy is named", || health(&system)["lastError"].as_str().is_some_and(|error| error.contains(&named)));
+    assert!(!health(&system).to_string().contains("wrong"));
+}
+
+/// A chat and a schedule are told what is to be done, because nobody is there to whom a prompt can be refused.
+#[test]
+fn without_a_usable_model_a_chat_and_a_schedule_are_told_why() {
+    let platform = BotApi::start();
+    let system = builder(&platform).env("KEN_MODEL", "openai/m").start();
+    let why = "no model is configured: openai/m: OPENAI_API_KEY is not set; ";
+    for count in 1..=2 {
+        accepted(&system, &update(count, 7, "hello"));
+        let said = texts(&platform, 7, count as usize).pop().unwrap();
+        assert!(said.contains(why), "{said}");
+    }
+    let schedule = json!({"slug": "daily", "kind": "cron", "schedule": "@daily", "prompt": "hello"});
+    system.post("/api/schedules", &schedule).expect(201);
+    for _ in 0..2 {
+        let ran = system.ken(&["schedule", "run", "daily", "--wait"]);
+        let said = [ran.stdout, ran.stderr].map(|said| String::from_utf8(said).unwrap()).concat();
+        assert!(said.contains(why) && !ran.status.success(), "{said}");
+    }
 }
 
 /// A user whom the settings admit has no stored record, but gets results. A model that says nothing makes a failed run, and the chat is

@@ -9,12 +9,15 @@ pub mod bot_api;
 mod browser;
 mod chance;
 mod cognitive;
+#[path = "../doubles/connect_proxy.rs"]
+pub mod connect_proxy;
 mod contract;
 mod disk;
 mod events;
 mod filter;
 mod http;
 mod keyboard;
+mod mounts;
 #[path = "../doubles/npm.rs"]
 pub mod npm;
 #[path = "../doubles/otlp.rs"]
@@ -47,6 +50,7 @@ pub use events::kinds;
 pub use filter::run_with_input;
 pub use http::{Answer, Client, Exchange};
 pub use keyboard::Terminal;
+pub use mounts::in_own_mounts;
 pub use page::{Example, Page, help_flags, root};
 pub use port::free_port;
 pub use postgres::{NO_POOLER, NO_POSTGRES, Pooler, Postgres};

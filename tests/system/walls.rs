@@ -10,7 +10,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use base64::prelude::{BASE64_STANDARD, Engine};
-use ken_tests::{Builder, System, binary, root, until};
+use ken_tests::{Builder, System, binary, in_own_mounts, root, until};
 use serde_json::{Value, json};
 
 /// A user who has nothing to do with ken (`nobody` on Debian).
@@ -435,4 +435,55 @@ fn no_installed_program_has_the_probe() {
         assert!(!has_it(&program), "{}", program.display());
     }
     assert!(has_it(&folder.join("examples/walls")));
+}
+
+/// A rule stays with the file that was there when a part was started. A part that needs the new one is started anew, and no other.
+#[test]
+fn a_file_of_the_system_that_is_replaced_can_be_read() {
+    let own = "mount -t tmpfs none /run; mkdir /run/etc; cp -a /etc/. /run/etc; mount --bind /run/etc /etc; rm -f /etc/resolv.conf";
+    if !in_own_mounts("walls::a_file_of_the_system_that_is_replaced_can_be_read", own) {
+        return;
+    }
+    let probes = Probes::start(None, &[]);
+    let (network, ruled) =
+        (&["messenger", "model"][..], ALL.into_iter().filter(|part| *part != FREE).collect::<Vec<_>>());
+    let resolver = "/etc/resolv.conf";
+    for (script, path, anew) in [
+        ("echo 1 > /etc/resolv.conf", resolver, network),
+        ("echo 2 > /etc/new; mv /etc/new /etc/resolv.conf", resolver, network),
+        ("sed -i s/2/3/ /etc/resolv.conf", resolver, network),
+        ("rm /etc/resolv.conf; echo 4 > /etc/resolv.conf", resolver, network),
+        // The same file.
+        ("echo 5 > /etc/resolv.conf", resolver, &[]),
+        ("echo 127.0.0.1 localhost > /etc/new; mv /etc/new /etc/hosts", "/etc/hosts", network),
+        ("echo > /etc/new; mv /etc/new /etc/other", resolver, &[]),
+        // A link to what comes later, as a program makes it that manages the network. Its files can be replaced.
+        ("ln -sfn ../run/net/resolv.conf /etc/resolv.conf", "/etc/hosts", &[]),
+        ("mkdir -p /run/net; echo 6 > /run/net/resolv.conf", resolver, network),
+        ("echo 7 > /run/net/new; mv /run/net/new /run/net/resolv.conf", resolver, &[]),
+        ("rm -r /run/net; sleep 0.5; mkdir /run/net; echo 8 > /run/net/resolv.conf", resolver, network),
+        ("echo > /etc/new; mv /etc/new /etc/localtime", "/etc/localtime", &ruled[..]),
+        // What the link leads to may be read anyway.
+        ("ln -sfn /usr/share/zoneinfo/UTC /etc/localtime", "/etc/localtime", &[]),
+    ] {
+        let pids = || ALL.map(|part| (part, probes.system.pid(part)));
+        let before = pids();
+        let done = Command::new("sh").args(["-ec", script]).status().unwrap();
+        assert!(done.success(), "{script}");
+        if anew.is_empty() {
+            std::thread::sleep(std::time::Duration::from_millis(1_000));
+        }
+        let is_changed = |now: &[(&str, i32)]| {
+            before
+                .iter()
+                .zip(now)
+                .filter(|(before, now)| before.1 != now.1)
+                .map(|(before, _)| before.0)
+                .collect::<Vec<_>>()
+        };
+        until(&format!("{anew:?} are started anew: {script}"), || is_changed(&pids()) == anew);
+        for part in network.iter().chain(anew) {
+            until(&format!("{part} reads {path}: {script}"), || probes.errno(part, "path", path) == 0);
+        }
+    }
 }

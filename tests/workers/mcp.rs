@@ -6,8 +6,9 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use ken_tests::connect_proxy::ConnectProxy;
 use ken_tests::provider::{Piece, Provider, Reply, anthropic, openai};
-use ken_tests::{Builder, Client, System, Terminal, until};
+use ken_tests::{Builder, Client, System, Terminal, in_own_mounts, until};
 use serde_json::{Value, json};
 
 const DOUBLE: &str = include_str!("../doubles/mcp.py");
@@ -784,7 +785,8 @@ fn a_streamable_http_server_is_reached_through_the_sandbox() {
     shows_half_characters(&system, "remote");
     until("the others are named", || {
         let problems = problems(&system);
-        problems.contains("the server answers 401") && problems.contains("the server cannot be reached")
+        problems.contains("the server answers 401")
+            && problems.contains("the server at 127.0.0.1:9 cannot be reached: Connection refused")
     });
     for process in std::fs::read_dir("/proc").unwrap().flatten() {
         let words = std::fs::read(process.path().join("cmdline")).unwrap_or_default();
@@ -854,9 +856,129 @@ fn a_session_that_the_server_has_forgotten_is_begun_again_once() {
     // That nobody listens any more is ken's own message, and not quoted as a text that others have written.
     drop(second);
     let down = echo();
-    let (said, why) =
-        (result_text(&down), "The call of the MCP server remote was not made: the server cannot be reached: ");
-    assert!(down["is_error"] == true && said.contains(why) && !said.contains("Between"), "{down}");
+    let said = result_text(&down);
+    let why =
+        format!("The call of the MCP server remote was not made: the server at 127.0.0.1:{port} cannot be reached: ");
+    assert!(down["is_error"] == true && said.contains(&why) && !said.contains("Between"), "{down}");
+}
+
+/// Passes what comes to an address on to a port of 127.0.0.1.
+fn pass_on(listener: std::net::TcpListener, port: u16) {
+    std::thread::spawn(move || {
+        for near in listener.incoming().flatten() {
+            let far = std::net::TcpStream::connect(("127.0.0.1", port)).unwrap();
+            let ends = [(near.try_clone().unwrap(), far.try_clone().unwrap()), (far, near)];
+            for (mut from, mut to) in ends {
+                std::thread::spawn(move || std::io::copy(&mut from, &mut to));
+            }
+        }
+    });
+}
+
+/// The bridge may reach the addresses that a name had when it was started. It is started anew when the name leads elsewhere.
+#[test]
+fn a_server_whose_name_leads_elsewhere_is_found_again() {
+    let own = "mount -t tmpfs none /run; for name in hosts resolv.conf; do touch /run/$name; mount --bind /run/$name /etc/$name; done";
+    if !in_own_mounts("mcp::a_server_whose_name_leads_elsewhere_is_found_again", own) {
+        return;
+    }
+    let put = |hosts: &str| std::fs::write("/etc/hosts", format!("127.0.0.1 localhost\n{hosts}\n")).unwrap();
+    put("127.0.0.1 wiki.test");
+    let system = start(&[]);
+    let (mut server, port) = Http::start(&system, "0");
+    let ken = json!({"approval": "none", "timeout_ms": 10_000});
+    let headers = json!({"Authorization": "Bearer ${HTTP_TOKEN}"});
+    let url = |scheme: &str| format!("{scheme}://wiki.test:{port}/mcp");
+    configure(
+        &system,
+        &json!({"remote": {"url": url("http"), "headers": headers, "ken": ken}, "secure": {"url": url("https"), "ken": ken}}),
+    );
+    accept(&system, "remote");
+    let echo = || call_of(&system, "remote", "echo", &json!({"text": "x"}));
+    until("it answers", || echo()["is_error"] == false);
+    let insecure = format!("the server at wiki.test:{port} cannot be reached: there is no secure connection with it");
+    until("what has no TLS is named", || problems(&system).contains(&insecure));
+    pass_on(std::net::TcpListener::bind(format!("127.0.0.2:{port}")).unwrap(), port.parse().unwrap());
+    let unsent =
+        format!("The call of the MCP server remote was not made: the server at wiki.test:{port} cannot be reached: ");
+    for (hosts, why, found) in [
+        ("", "failed to lookup address information", ""),
+        ("", "failed to lookup address information", "127.0.0.1 wiki.test"),
+        ("127.0.0.2 wiki.test", "Permission denied", "127.0.0.2 wiki.test"),
+    ] {
+        // No connection is left.
+        drop(server);
+        server = Http::start(&system, &port).0;
+        put(hosts);
+        let called = echo();
+        let said = result_text(&called);
+        let is_named = said.contains(&unsent) && said.contains(why) && !said.contains("Between");
+        assert!(called["is_error"] == true && is_named, "{hosts:?}: {called}");
+        if found.is_empty() {
+            until("the server is down for everybody to see", || {
+                problems(&system).contains("the MCP server remote is down")
+            });
+            put("127.0.0.1 wiki.test");
+        } else {
+            put(found);
+        }
+        until("it answers again", || echo()["is_error"] == false);
+    }
+}
+
+#[test]
+fn a_proxy_leads_to_a_server_over_http() {
+    let token = "MCP_TOKEN=none\nHTTP_TOKEN=http-canary-77\n";
+    let begin = |password: &str, proxy: &ConnectProxy| {
+        let secrets = format!("{token}HTTP_PROXY=http://ada:{password}@{}\n", proxy.address());
+        let system = Builder::default()
+            .script(&[])
+            .config("[part.tools]\nsecrets = [\"MCP_TOKEN\", \"HTTP_TOKEN\"]\n")
+            .file("mcp.py", DOUBLE)
+            .secrets(&secrets)
+            .start();
+        std::fs::create_dir(scratch(&system)).unwrap();
+        system
+    };
+    let port = ken_tests::free_port();
+    let proxy = ConnectProxy::to(port, "ada:proxy-canary-88");
+    let server = json!({"wiki": {"url": "http://wiki.test/mcp", "headers": {"Authorization": "Bearer ${HTTP_TOKEN}"},
+        "ken": {"approval": "none", "timeout_ms": 10_000}}});
+    let system = begin("proxy-canary-88", &proxy);
+    let (_server, _) = Http::start(&system, &port.to_string());
+    configure(&system, &server);
+    accept(&system, "wiki");
+    for _ in 0..2 {
+        until("it answers", || call_of(&system, "wiki", "echo", &json!({"text": "x"}))["is_error"] == false);
+    }
+    assert_eq!(proxy.hosts()[0], "wiki.test:80");
+    for process in std::fs::read_dir("/proc").unwrap().flatten() {
+        let words = std::fs::read(process.path().join("cmdline")).unwrap_or_default();
+        assert!(!String::from_utf8_lossy(&words).contains("proxy-canary-88"), "{process:?}");
+    }
+    let system = begin("wrong", &proxy);
+    configure(&system, &server);
+    let named = format!("wiki.test:80, behind the proxy {}, cannot be reached: the proxy refuses", proxy.address());
+    until("the proxy is named", || problems(&system).contains(&named));
+}
+
+#[test]
+fn where_a_redirection_of_a_server_leads_is_said() {
+    let system = start(&[]);
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}/mcp", listener.local_addr().unwrap());
+    std::thread::spawn(move || {
+        for mut stream in listener.incoming().flatten() {
+            _ = std::io::Read::read(&mut stream, &mut [0; 4096]);
+            let head = "HTTP/1.1 308 Permanent Redirect\r\nLocation: https://u:p@wiki.test/new?key=canary\r\nContent-Length: 0";
+            _ = stream.write_all(format!("{head}\r\nConnection: close\r\n\r\n").as_bytes());
+        }
+    });
+    configure(&system, &json!({"moved": {"url": url}}));
+    let wanted = "the server answers 308 Permanent Redirect: it is at https://wiki.test/new now; if that is right, put this address \
+                  into `url` of its entry in mcp.json";
+    until("it is named", || problems(&system).contains(wanted));
+    assert!(!problems(&system).contains("canary"));
 }
 
 #[test]

@@ -26,14 +26,40 @@ impl Clock {
     }
 }
 
-/// Returns the IANA name of the zone, if the system says it.
-pub(crate) fn zone() -> Option<String> {
-    TimeZone::system().iana_name().map(str::to_owned)
+/// Returns the IANA name of the zone of this system; `None` for UTC. Fails if the zone has none, as with a copy in the place of the link
+/// /etc/localtime, or a rule in `TZ`: a schedule in UTC would fire at another time than the one that the model is told.
+pub(crate) fn zone() -> Result<Option<String>, String> {
+    name(&TimeZone::system(), jiff::Timestamp::now())
+}
+
+fn name(zone: &TimeZone, now: jiff::Timestamp) -> Result<Option<String>, String> {
+    let half_a_year = jiff::SignedDuration::from_hours(183 * 24);
+    let is_zero = |at: jiff::Timestamp| zone.to_offset(at) == jiff::tz::Offset::UTC;
+    match zone.iana_name() {
+        Some(name) => Ok(Some(name.to_owned())),
+        // In winter some are as UTC.
+        _ if is_zero(now) && is_zero(now.saturating_add(half_a_year).unwrap_or(now)) => Ok(None),
+        _ => Err("tz: the time zone of this system has no name; give an IANA name".to_owned()),
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_zone_has_a_name_or_is_utc() {
+        let winter = jiff::Timestamp::UNIX_EPOCH;
+        let of = |zone: &TimeZone| name(zone, winter);
+        let posix = |rule| TimeZone::posix(rule).unwrap();
+        assert_eq!(of(&TimeZone::get("Europe/London").unwrap()), Ok(Some("Europe/London".to_owned())));
+        for utc in [TimeZone::unknown(), posix("UTC0"), posix("GMT0")] {
+            assert_eq!(of(&utc), Ok(None), "{utc:?}");
+        }
+        for rule in ["CET-1CEST,M3.5.0,M10.5.0/3", "GMT0BST,M3.5.0/1,M10.5.0", "<+03>-3"] {
+            assert!(of(&posix(rule)).is_err(), "{rule}");
+        }
+    }
 
     #[test]
     fn the_time_is_told_as_people_of_the_zone_say_it() {

@@ -9,12 +9,13 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use ken_types::Error;
 use ken_types::event::{CitedSource, ModelName, Outcome, cited_numbers};
 use ken_types::id::Mint;
 use ken_types::ops::documents::Used;
+use ken_types::ops::model::{ModelState, NO_MODEL_HINT};
 use ken_types::ops::store::{Claim, SubmissionKind};
 use ken_types::ops::tools::Approval;
+use ken_types::{Code, Error};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
@@ -113,7 +114,9 @@ impl<S: Store, M: Model> Agent<S, M> {
         let Some(info) = submission.outside(info(&self.model)).await? else {
             return Ok(());
         };
-        let info = match info {
+        let caller = submission.caller.clone();
+        let claim = &caller.claim;
+        let info = match info.and_then(|info| check_callable(info, claim)) {
             Ok(info) => info,
             Err(error) => {
                 // While kend stops, it does not restart ken-model. The next process can reach one.
@@ -123,8 +126,6 @@ impl<S: Store, M: Model> Agent<S, M> {
                 return Ok(());
             }
         };
-        let caller = submission.caller.clone();
-        let claim = &caller.claim;
         let load = Background::load(&self.store, &self.ports, &caller, info.exchanges);
         match submission.outside(load).await? {
             Some(Ok(background)) => {
@@ -169,6 +170,20 @@ fn is_asked_by_preview(call: &Call, tool: &ToolFacts, with_approval: &CallsWithA
 fn requested_model(claim: &Claim) -> Option<&str> {
     let of_prompt = claim.context.as_ref().and_then(|context| context.get("model")?.as_str());
     of_prompt.or(claim.model.as_deref())
+}
+
+/// Fails if no model can be called. A prompt is accepted without one if ken-model did not answer then, or if it is that of a
+/// connector or a schedule. A compaction may have nothing to do, and then needs none.
+fn check_callable(info: ModelState, claim: &Claim) -> Result<ModelState, Error> {
+    let is_callable = match requested_model(claim) {
+        _ if claim.kind == SubmissionKind::Compact => true,
+        Some(_) => info.choices().next().is_some(),
+        None => !info.models.is_empty(),
+    };
+    match info.why_none() {
+        Some(why) if !is_callable => Err(Error::new(Code::Unauthenticated, why).hint(NO_MODEL_HINT)),
+        _ => Ok(info),
+    }
 }
 
 /// The turns of the submission's own agent.

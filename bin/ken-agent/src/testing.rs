@@ -7,7 +7,7 @@ use ken_types::event::{Event, Message, ModelName, Purpose, StopReason, ToolResul
 use ken_types::fence::Outside;
 use ken_types::id::SubmissionId;
 use ken_types::ops::approvals::{Approval, PutApproval, Request, Status};
-use ken_types::ops::model::{Delta, Generate, Generated, ModelState, SchemaText, ToolSpec};
+use ken_types::ops::model::{Delta, Generate, Generated, ModelState, SchemaText, ToolSpec, Unusable};
 use ken_types::ops::store::{
     AppendEvents, Claim, History, Lease, PastExchange, ReadHistory, ReadStream, SettleSubmission, StreamPage,
     SubmissionKind,
@@ -200,6 +200,8 @@ pub(crate) enum Act {
 #[derive(Clone)]
 pub(crate) struct MemoryModel {
     pub(crate) models: Vec<String>,
+    pub(crate) others: Vec<String>,
+    pub(crate) unusable: Vec<Unusable>,
     pub(crate) answers: Arc<Vec<Vec<Act>>>,
     /// How often ken-model may die. Further [`Act::Die`] actions are skipped.
     pub(crate) deaths: Arc<Mutex<u32>>,
@@ -214,6 +216,8 @@ impl MemoryModel {
     pub(crate) fn new(answers: Vec<Vec<Act>>) -> MemoryModel {
         MemoryModel {
             models: vec!["test/one".into()],
+            others: Vec::new(),
+            unusable: Vec::new(),
             answers: Arc::new(answers),
             deaths: Arc::default(),
             absences: Arc::default(),
@@ -232,7 +236,8 @@ impl Model for MemoryModel {
             *left -= 1;
             return Err(Error::unavailable("model cannot be reached"));
         }
-        Ok(model_state(self.models.clone()))
+        let (others, unusable) = (self.others.clone(), self.unusable.clone());
+        Ok(ModelState { others, unusable, ..model_state(self.models.clone()) })
     }
 
     async fn generate(&self, request: &Generate) -> Result<MemoryReply, ModelError> {

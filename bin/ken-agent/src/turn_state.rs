@@ -18,7 +18,7 @@ use ken_types::fence::Outside;
 use ken_types::ops::store::PROGRAM_TOOL;
 use ken_types::rule::Patterns;
 
-pub(crate) use events::{MessageEnd, Settlement, since};
+pub(crate) use events::{MessageEnd, NOT_CONFIGURED, Settlement, since};
 pub(crate) use plan::{Duties, Ending, Plan, Planned, RULE, Step, TASK_INTERRUPTED, TaskRef, WorkerRef};
 pub(crate) use session::SessionName;
 use turn::Stage;

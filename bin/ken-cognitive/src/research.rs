@@ -288,9 +288,9 @@ impl Research {
 
     /// Asks the models of the list in order, and returns the first answer.
     async fn answer(&self, request: &Generate, deadline: Instant) -> Result<Draft, Error> {
-        let models = self.model.call::<ModelInfo>(&Nothing {}, CALL_TIMEOUT).await?.models;
-        let mut failed = Error::unavailable("no model is configured");
-        for model in models {
+        let state = self.model.call::<ModelInfo>(&Nothing {}, CALL_TIMEOUT).await?;
+        let mut failed = Error::unavailable(state.why_none().unwrap_or_default());
+        for model in state.models {
             let request = Generate { model: Some(model.clone()), ..request.clone() };
             match self.generate(&request, deadline).await {
                 Ok(draft) => return Ok(draft),

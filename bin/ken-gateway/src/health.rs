@@ -13,7 +13,6 @@ use ken_types::{Code, Error};
 use crate::app::Gateway;
 use crate::part::Part;
 use crate::probe::PROBE_TIMEOUT;
-use crate::turn::no_model;
 
 const CALL_TIMEOUT: Duration = Duration::from_secs(1);
 
@@ -67,7 +66,7 @@ async fn health_of(gateway: &Gateway) -> Health {
 /// Returns the reason why no model can be called.
 async fn lacks_model(gateway: &Gateway) -> Option<String> {
     match gateway.models.get(CALL_TIMEOUT).await {
-        Ok(state) => no_model(&state),
+        Ok(state) => state.why_none(),
         Err(error) => Some(format!("the part model does not answer: {}", error.message)),
     }
 }

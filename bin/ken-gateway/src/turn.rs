@@ -6,7 +6,7 @@ use ken_http::http::StatusCode;
 use ken_http::{Failure, Request, Shutdown};
 use ken_types::event::Failure as Cause;
 use ken_types::id::SubmissionId;
-use ken_types::ops::model::{ModelState, NO_MODEL_HINT};
+use ken_types::ops::model::NO_MODEL_HINT;
 use ken_types::ops::store::{SubmissionStatus, SubmissionsWait, WaitSubmission};
 use ken_types::uri::encode_segment;
 use ken_types::{Code, Error};
@@ -88,7 +88,7 @@ pub(crate) fn failure(aborted: bool, cause: Option<Cause>) -> Failure {
 /// Refuses a prompt if no model is configured. If ken-model is only down, the prompt is accepted and waits.
 pub(crate) async fn check_model(gateway: &Gateway) -> Result<(), Error> {
     let state = gateway.models.get(Duration::from_secs(1)).await;
-    match state.ok().and_then(|state| no_model(&state)) {
+    match state.ok().and_then(|state| state.why_none()) {
         Some(why) => Err(Error::unavailable(why).hint(NO_MODEL_HINT)),
         None => Ok(()),
     }
@@ -105,20 +105,6 @@ pub(crate) async fn check_named_model(gateway: &Gateway, model: Option<&str>) ->
     let error = Error::invalid("/model", format!("no model `{model}` is configured"));
     let known: Vec<&str> = state.choices().collect();
     Err(error.hint(format!("configured: {}; [model] use, or `models` of [model.provider.NAME]", known.join(", "))))
-}
-
-/// Returns the reason why no model can be called, if none can.
-pub(crate) fn no_model(state: &ModelState) -> Option<String> {
-    let models = state.unusable.iter();
-    let why: Vec<String> = models.map(|one| format!("{}: {}", one.model, one.why)).collect();
-    let is_unusable = state.models.is_empty();
-    is_unusable.then(|| {
-        if why.is_empty() {
-            "no model is configured".to_owned()
-        } else {
-            format!("no model is configured: {}", why.join("; "))
-        }
-    })
 }
 
 /// Returns the absolute URL of an instance's stream.

@@ -19,6 +19,8 @@ pub(crate) const UPDATE_KINDS: [&str; 5] =
 /// How long the platform waits for an update, in seconds, and how long to wait for its answer.
 const WAIT_S: u64 = 50;
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(WAIT_S + 15);
+/// The platform says so if a webhook is registered, and also if another program polls.
+const CONFLICT: i64 = 409;
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 /// The pause after an answer without an update that came at once: not every server waits for one.
@@ -35,8 +37,8 @@ pub(crate) async fn run(app: Arc<App>, api: Api, mut stop: Stop) {
 
 async fn poll(app: &App, api: &Api) {
     wait_for_duty(app).await;
-    // The platform refuses polling while a webhook is registered.
-    api.call("deleteWebhook", json!({"drop_pending_updates": false}), CALL_TIMEOUT).await;
+    // The platform refuses polling while a webhook is registered. It may be out of reach now, and another program may register one later.
+    let mut has_webhook = true;
     // Without an offset the platform starts at the first unconfirmed update. The store recognises those that it already has.
     let mut offset: Option<u64> = None;
     let mut pause = FIRST_PAUSE;
@@ -45,6 +47,10 @@ async fn poll(app: &App, api: &Api) {
         if wait_for_duty(app).await {
             // Another host has confirmed some of them meanwhile.
             offset = None;
+        }
+        if has_webhook {
+            let removed = api.call("deleteWebhook", json!({"drop_pending_updates": false}), CALL_TIMEOUT).await;
+            has_webhook = !matches!(removed, CallOutcome::Done(_));
         }
         let mut fields = json!({"timeout": WAIT_S, "limit": 100, "allowed_updates": UPDATE_KINDS});
         if let Some(offset) = offset {
@@ -55,7 +61,7 @@ async fn poll(app: &App, api: &Api) {
         app.polling.store(matches!(answer, CallOutcome::Done(_)), Ordering::Relaxed);
         let wait = match &answer {
             CallOutcome::Done(updates) => {
-                pause = FIRST_PAUSE;
+                (pause, has_webhook) = (FIRST_PAUSE, false);
                 if std::mem::take(&mut has_failed) {
                     app.record_recovery().await;
                 }
@@ -75,7 +81,10 @@ async fn poll(app: &App, api: &Api) {
                 }
                 continue;
             }
-            CallOutcome::Refused(refusal) => refusal.retry_after.map(Duration::from_secs),
+            CallOutcome::Refused(refusal) => {
+                has_webhook |= refusal.code == CONFLICT && refusal.description.contains("webhook");
+                refusal.retry_after.map(Duration::from_secs)
+            }
             _ => None,
         };
         has_failed = true;

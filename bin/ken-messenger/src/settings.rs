@@ -3,6 +3,7 @@
 use std::fmt;
 
 use ken_types::Error;
+use ureq::Proxy;
 
 const TOKEN: &str = "MESSENGER_BOT_TOKEN";
 const SECRET: &str = "MESSENGER_WEBHOOK_SECRET_TOKEN";
@@ -17,6 +18,7 @@ pub(crate) struct Settings {
     pub(crate) polls: bool,
     /// Without a trailing slash.
     pub(crate) api_url: String,
+    pub(crate) proxy: Option<Proxy>,
     /// Users who are admitted in addition to the stored ones, including administrators.
     pub(crate) users: Vec<String>,
     pub(crate) admins: Vec<String>,
@@ -49,10 +51,12 @@ impl Settings {
         let admins = list("MESSENGER_ADMIN_USER_IDS");
         let mut users = list("MESSENGER_APPROVED_USER_IDS");
         users.extend(admins.iter().cloned());
+        let api_url = api_url(value("MESSENGER_API_BASE_URL"))?;
         Ok(Settings {
             keys: keys(value(TOKEN), value(SECRET))?,
             polls: is_second("MESSENGER_MODE", ["webhook", "poll"], &value)?,
-            api_url: api_url(value("MESSENGER_API_BASE_URL"))?,
+            proxy: ken_tls::proxy(&api_url, &value)?,
+            api_url,
             users,
             admins,
             bot_username: lower(

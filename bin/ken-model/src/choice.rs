@@ -138,9 +138,9 @@ impl Choice {
                 Some(why) => unusable.push(Unusable { model: full_name(provider), why }),
             }
         }
-        let first = usable.first();
+        let others: Vec<_> = self.others.iter().filter(|other| other.unusable().is_none()).map(AsRef::as_ref).collect();
+        let first = usable.iter().chain(&others).next();
         let window = first.map(|first| first.window());
-        let others = self.others.iter().filter(|other| other.unusable().is_none());
         ModelState {
             models: usable.iter().map(|provider| full_name(*provider)).collect(),
             context_window: window.map_or(0, |window| window.tokens),
@@ -148,7 +148,7 @@ impl Choice {
             exchanges: first.map_or(0, |first| first.exchanges()),
             unusable,
             embeds: self.embedder.as_ref().map(Embedder::name),
-            others: others.map(|other| full_name(other.as_ref())).collect(),
+            others: others.into_iter().map(full_name).collect(),
         }
     }
 }

@@ -12,12 +12,15 @@ use parking_lot::Mutex;
 use ureq::config::Config;
 use ureq::http::Response;
 use ureq::tls::TlsConfig;
-use ureq::{Agent, Body, BodyReader, RequestBuilder};
+use ureq::{Agent, Body, BodyReader, Proxy, RequestBuilder};
 
 use crate::breaker::{Failed, Fault};
 
 /// A host that does not accept a connection within this time is taken for down, and the next model is called.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
+/// How long the address of a host may take to be found. The library of the system asks the second name server when the first has not
+/// answered for 5 seconds.
+const RESOLVE_TIMEOUT: Duration = Duration::from_secs(6);
 /// How long a provider may send nothing, both before its answer begins and during the answer.
 const SILENCE_TIMEOUT: Duration = Duration::from_secs(120);
 /// How long the end of a response is waited for when its content is complete. Without its end, the connection cannot be
@@ -39,7 +42,7 @@ pub(crate) struct Http {
 impl Http {
     /// A provider may send nothing for `timeout_ms` of its table, else for `KEN_MODEL_TIMEOUT_MS`, else for two minutes. The trusted
     /// root certificates are those in `SSL_CERT_FILE`, or else those of Mozilla.
-    pub(crate) fn of_provider(timeout_ms: Option<u64>) -> Result<Http, Error> {
+    pub(crate) fn of_provider(timeout_ms: Option<u64>, proxy: Option<Proxy>) -> Result<Http, Error> {
         const TIMEOUT: &str = "KEN_MODEL_TIMEOUT_MS";
         let silence = match (timeout_ms, std::env::var(TIMEOUT)) {
             (Some(ms), _) => Duration::from_millis(ms),
@@ -49,16 +52,20 @@ impl Http {
             }
             _ => SILENCE_TIMEOUT,
         };
-        Http::new(silence)
+        Http::new(silence, proxy)
     }
 
     /// Lets a server send nothing for at most this time.
-    pub(crate) fn new(silence: Duration) -> Result<Http, Error> {
+    pub(crate) fn new(silence: Duration, proxy: Option<Proxy>) -> Result<Http, Error> {
+        // The proxy looks up the name of the host, and connects to it.
+        let connect = if proxy.is_some() { RESOLVE_TIMEOUT + CONNECT_TIMEOUT } else { CONNECT_TIMEOUT };
         let config = Agent::config_builder()
             .http_status_as_error(false)
             .max_redirects(0)
             .user_agent(concat!("ken/", env!("CARGO_PKG_VERSION")))
-            .timeout_connect(Some(CONNECT_TIMEOUT))
+            .timeout_resolve(Some(RESOLVE_TIMEOUT))
+            .timeout_connect(Some(connect))
+            .proxy(proxy)
             .timeout_per_read(Some(silence))
             .timeout_per_write(Some(silence))
             .tls_config(TlsConfig::builder().root_certs(roots()?).build())
@@ -123,13 +130,61 @@ impl Caller {
         body: &[u8],
     ) -> Result<Response<Body>, Failed> {
         let request = with_headers(self.0.post(url), headers);
-        request.send(body).map_err(|error| unreachable(url, error))
+        request.send(body).map_err(|error| self.unreachable(url, error)).and_then(|response| plain(url, response))
     }
 
     pub(crate) fn get(&self, url: &str, headers: &[Header<impl AsRef<str>>]) -> Result<Response<Body>, Failed> {
         let request = with_headers(self.0.get(url), headers);
-        request.call().map_err(|error| unreachable(url, error))
+        request.call().map_err(|error| self.unreachable(url, error)).and_then(|response| plain(url, response))
     }
+
+    /// Returns the error for a server that cannot be reached. It names only the host, because a URL can contain secrets.
+    fn unreachable(&self, url: &str, error: ureq::Error) -> Failed {
+        let host = match self.0.config().proxy() {
+            Some(proxy) => format!("{} through the proxy {}", host_of(url), ken_tls::address(proxy)),
+            None => host_of(url).to_owned(),
+        };
+        let (message, fault) = match error {
+            ureq::Error::Timeout(ureq::Timeout::Resolve) => {
+                let seconds = RESOLVE_TIMEOUT.as_secs();
+                let message = format!("the address of {host} was not found within {seconds} s: no name server answers");
+                (message, Fault::Provider)
+            }
+            ureq::Error::Timeout(ureq::Timeout::Connect) => {
+                (format!("{host} does not accept connections"), Fault::Provider)
+            }
+            ureq::Error::Timeout(_) => (format!("{host} did not answer in time"), Fault::Server),
+            ureq::Error::HostNotFound => (format!("{host} has no address"), Fault::Provider),
+            ureq::Error::BadUri(_) => {
+                let error = Error::invalid("", format!("{host} is not an http or https address"));
+                return Failed::new(error, Fault::Provider);
+            }
+            // The connection was accepted and then lost, which a server that restarts does, too.
+            ureq::Error::Io(error)
+                if matches!(
+                    error.kind(),
+                    ErrorKind::ConnectionReset | ErrorKind::UnexpectedEof | ErrorKind::BrokenPipe
+                ) =>
+            {
+                (format!("{host} closed the connection: {error}"), Fault::Server)
+            }
+            ureq::Error::Io(error) if error.kind() == ErrorKind::ConnectionRefused => {
+                (format!("cannot reach {host}: it refuses connections"), Fault::Provider)
+            }
+            error => (format!("cannot reach {host}: {error}"), Fault::Provider),
+        };
+        Failed::new(Error::unavailable(message), fault)
+    }
+}
+
+/// Returns a response whose body can be read as it is. No encoding is asked for.
+fn plain(url: &str, response: Response<Body>) -> Result<Response<Body>, Failed> {
+    let encoding = response.headers().get("content-encoding").map(|value| value.as_bytes());
+    if encoding.is_none_or(|encoding| encoding.eq_ignore_ascii_case(b"identity")) {
+        return Ok(response);
+    }
+    let message = format!("{} sent a compressed answer, which was not asked for", host_of(url));
+    Err(Failed::new(Error::unavailable(message), Fault::Provider))
 }
 
 fn with_headers<B>(request: RequestBuilder<B>, headers: &[Header<impl AsRef<str>>]) -> RequestBuilder<B> {
@@ -167,34 +222,4 @@ fn broken(error: std::io::Error) -> Error {
         ureq::Error::Timeout(_) => Error::unavailable("the provider sent nothing for too long"),
         error => Error::unavailable(format!("the connection to the provider broke: {error}")),
     }
-}
-
-/// Returns the error for a server that cannot be reached. It names only the host, because a URL can contain secrets.
-fn unreachable(url: &str, error: ureq::Error) -> Failed {
-    let host = host_of(url);
-    let (message, fault) = match error {
-        ureq::Error::Timeout(ureq::Timeout::Connect | ureq::Timeout::Resolve) => {
-            (format!("{host} does not accept connections"), Fault::Provider)
-        }
-        ureq::Error::Timeout(_) => (format!("{host} did not answer in time"), Fault::Server),
-        ureq::Error::HostNotFound => (format!("{host} has no address"), Fault::Provider),
-        ureq::Error::BadUri(_) => {
-            let error = Error::invalid("", format!("{host} is not an http or https address"));
-            return Failed::new(error, Fault::Provider);
-        }
-        // The connection was accepted and then lost, which a server that restarts does, too.
-        ureq::Error::Io(error)
-            if matches!(
-                error.kind(),
-                ErrorKind::ConnectionReset | ErrorKind::UnexpectedEof | ErrorKind::BrokenPipe
-            ) =>
-        {
-            (format!("{host} closed the connection: {error}"), Fault::Server)
-        }
-        ureq::Error::Io(error) if error.kind() == ErrorKind::ConnectionRefused => {
-            (format!("cannot reach {host}: it refuses connections"), Fault::Provider)
-        }
-        error => (format!("cannot reach {host}: {error}"), Fault::Provider),
-    };
-    Failed::new(Error::unavailable(message), fault)
 }

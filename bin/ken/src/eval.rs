@@ -222,8 +222,9 @@ fn run_cases(places: &Places, args: &Run) -> Outcome {
 
 fn first_model(places: &Places) -> Result<String, Error> {
     let state = client::call::<ModelInfo>(places, MODEL, &Nothing {}, None)?;
+    let why = state.why_none().unwrap_or_default();
     let first = state.models.into_iter().next();
-    first.ok_or_else(|| Error::unavailable("no model is configured").hint("--model PROVIDER/MODEL"))
+    first.ok_or_else(|| Error::unavailable(why).hint("--model PROVIDER/MODEL"))
 }
 
 fn differing(result: &Value) -> Vec<&str> {

@@ -45,6 +45,11 @@ pub(crate) const SECTIONS: [(&str, FormatSection); 14] = [
 /// The variable with the file of the certificates that a part trusts.
 const CERTIFICATES: &str = "SSL_CERT_FILE";
 
+/// The variables with proxies, as in ken-tls: their addresses can contain a password, so they are passed as secrets.
+const PROXIES: [&str; 6] = ["HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"];
+/// These are no secret. What is one is masked wherever it occurs.
+const WITHOUT_PROXY: [&str; 2] = ["NO_PROXY", "no_proxy"];
+
 /// The variables that every part gets from kend's own environment, besides `LC_*`.
 const PASSED_VARIABLES: [&str; 6] = ["PATH", "HOME", "LANG", "TZ", "RUST_LOG", "KEN_LOG"];
 
@@ -66,6 +71,8 @@ pub(crate) struct Launch {
     pub(crate) new_privileges: bool,
     /// `None` for a part without walls.
     pub(crate) walls: Option<Files>,
+    /// The files of the system for which it has rules, and that other programs replace.
+    replaceable: BTreeMap<&'static str, (u64, u64)>,
     /// The configuration sections that the part reads, as text.
     sections: String,
 }
@@ -75,6 +82,7 @@ impl Launch {
     pub(crate) fn new(name: &str, part: &Part, loaded: &Loaded, places: &Places) -> Result<Launch, String> {
         let path = program(name, part, places)?;
         let mut env = environment(part, loaded, places);
+        env.extend(hosts_without_proxy(name, part, loaded));
         let secrets = secrets(name, part, loaded);
         if !secrets.is_empty() {
             env.insert("KEN_SECRETS_FD".into(), (config_fd(part) + 1).to_string().into());
@@ -85,6 +93,7 @@ impl Launch {
         let restricted = walls.as_ref().filter(|_| has_filters());
         env.extend(restricted.map(|walls| (OsString::from(CALLS_VARIABLE), OsString::from(walls.calls.name()))));
         Ok(Launch {
+            replaceable: walls.as_ref().map(Files::replaceable).unwrap_or_default(),
             walls,
             secrets,
             nofile: part.nofile,
@@ -95,6 +104,13 @@ impl Launch {
             sections: sections(part, &loaded.config),
             ..Launch::of(&path, part.command.get(1..).unwrap_or_default(), &env)?
         })
+    }
+
+    /// Whether a file of the system is there now for which a process that was started with this has no rule. For a file that is gone
+    /// nothing could be done.
+    pub(crate) fn lacks_files(&self) -> bool {
+        let now = self.walls.as_ref().map(Files::replaceable).unwrap_or_default();
+        now.iter().any(|(path, inode)| self.replaceable.get(path) != Some(inode))
     }
 
     /// Of a command of ken(1), with the environment that kend has from the person who started it: what the command says is then
@@ -287,7 +303,8 @@ fn environment(part: &Part, loaded: &Loaded, places: &Places) -> Variables {
 /// also gets the keys of the providers.
 fn secrets(part_name: &str, part: &Part, loaded: &Loaded) -> Vec<u8> {
     let keys = key_names(&loaded.config.model.provider).filter(|_| part_name == "model");
-    let names: BTreeSet<&str> = part.secrets.iter().map(String::as_str).chain(keys).collect();
+    let proxies = PROXIES.into_iter().filter(|_| uses_proxies(part_name, part));
+    let names: BTreeSet<&str> = part.secrets.iter().map(String::as_str).chain(keys).chain(proxies).collect();
     let mut text = Vec::new();
     for name in names {
         let value = loaded.secrets.get(name).map(OsString::from);
@@ -297,6 +314,17 @@ fn secrets(part_name: &str, part: &Part, loaded: &Loaded) -> Vec<u8> {
         }
     }
     text
+}
+
+/// Whether a part reaches other machines over HTTP. ken-tools does for MCP servers; no other program that it starts is told.
+fn uses_proxies(part_name: &str, part: &Part) -> bool {
+    part.walls.calls.reaches_out() || part_name == "tools"
+}
+
+fn hosts_without_proxy(part_name: &str, part: &Part, loaded: &Loaded) -> Variables {
+    let names = WITHOUT_PROXY.into_iter().filter(|_| uses_proxies(part_name, part));
+    let value = |name| loaded.secrets.get(name).map(OsString::from).or_else(|| std::env::var_os(name));
+    names.filter_map(|name| Some((OsString::from(name), value(name)?))).collect()
 }
 
 fn pair(name: &OsStr, value: &OsStr) -> OsString {

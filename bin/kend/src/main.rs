@@ -39,6 +39,7 @@ mod source;
 mod spawn;
 mod status;
 mod system;
+mod system_files;
 mod upgrade;
 mod watch;
 mod writer;

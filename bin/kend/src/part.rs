@@ -249,6 +249,11 @@ impl Part {
         self.process().is_some_and(|process| process.programs.differ_from(&self.installed()))
     }
 
+    /// Whether its process may not read a file of the system that has taken the place of another one.
+    pub(crate) fn lacks_files(&self) -> bool {
+        self.process().is_some() && self.launch.lacks_files()
+    }
+
     pub(crate) fn process(&self) -> Option<&Process> {
         match &self.state {
             State::Up(process) => Some(process),

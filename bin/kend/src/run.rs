@@ -34,6 +34,7 @@ use crate::sockets::Sockets;
 use crate::source::ConfigSource;
 use crate::spawn::Spawner;
 use crate::system::{Failure, System};
+use crate::system_files::SystemFiles;
 use crate::upgrade::{DISK_STALLED, UPGRADE_FLUSH_TIMEOUT};
 use crate::watch::Watch;
 
@@ -316,6 +317,7 @@ struct Loop {
     notify: Notify,
     /// Watches the configuration; `None` when watching is switched off or has failed.
     watch: Option<Watch>,
+    system_files: Option<SystemFiles>,
     terminal: bool,
     background: bool,
     reported_ready: bool,
@@ -328,6 +330,7 @@ enum Source {
     Signals,
     Notify,
     Watch,
+    SystemFiles,
     Control,
     Caller(usize),
     Log(String),
@@ -341,6 +344,7 @@ impl Loop {
             signals,
             notify,
             watch: watch(system),
+            system_files: watch_system_files(system),
             terminal: !background && std::io::stdin().is_terminal(),
             background,
             reported_ready: false,
@@ -389,6 +393,7 @@ impl Loop {
                 system.next_deadline(),
                 control.next_deadline(),
                 self.watch.as_ref().and_then(Watch::next_deadline),
+                self.system_files.as_ref().and_then(SystemFiles::next_deadline),
                 self.watchdog.map(|(_, next)| next),
             ];
             let due = due.into_iter().flatten().min();
@@ -412,6 +417,7 @@ impl Loop {
                 Source::Signals => self.signals(system, now),
                 Source::Notify => system.reports(self.notify.read(), now),
                 Source::Watch => self.watch.iter_mut().for_each(|watch| watch.read(now)),
+                Source::SystemFiles => self.system_files.iter_mut().for_each(|files| files.read(now)),
                 Source::Control => control.accept(),
                 Source::Caller(index) => control.serve(index, flags, now),
                 Source::Log(name) => logs.push(name),
@@ -420,6 +426,9 @@ impl Loop {
         }
         if self.watch.as_mut().is_some_and(|watch| watch.is_settled(now)) {
             reload_changed(system);
+        }
+        if self.system_files.as_mut().is_some_and(|files| files.is_settled(now)) {
+            system.follow_files();
         }
         system.alarms(now);
         system.advance(now);
@@ -445,6 +454,10 @@ impl Loop {
         if let Some(watch) = &self.watch {
             sources.push(Source::Watch);
             fds.push(PollFd::new(watch.as_fd(), PollFlags::POLLIN));
+        }
+        if let Some(files) = &self.system_files {
+            sources.push(Source::SystemFiles);
+            fds.push(PollFd::new(files.as_fd(), PollFlags::POLLIN));
         }
         if control.has_room() {
             sources.push(Source::Control);
@@ -542,6 +555,12 @@ fn watch(system: &mut System) -> Option<Watch> {
             system.journal.note(None, &text);
         })
         .ok()
+}
+
+fn watch_system_files(system: &mut System) -> Option<SystemFiles> {
+    let files = SystemFiles::watch();
+    let failed = |why: &_| system.journal.note(None, &format!("replaced files of the system are not seen: {why}"));
+    files.inspect_err(failed).ok()
 }
 
 /// Reloads after a change. If the file was deleted, its settings stay in force, because that is more likely a mistake

@@ -1,5 +1,5 @@
 //! The upgrade of a running system: kend hands over to the program that is installed now, and then the parts whose programs have
-//! been replaced start anew, one after the other.
+//! been replaced start anew, one after the other. So do those for which files of the system have been replaced (system_files.rs).
 
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::time::{Duration, Instant};
@@ -33,7 +33,7 @@ impl System {
         self.reload().map_err(|errors| Error::new(Code::Invalid, errors.join("\n")).hint("nothing has changed"))?;
         let version = handover::check(&self.upgrade.program, &self.handover(now))?;
         self.upgrade.is_due = true;
-        Ok(Upgraded { version, parts: self.outdated() })
+        Ok(Upgraded { version, parts: self.affected(Part::is_outdated) })
     }
 
     /// What the next program needs to know, but for the sockets of kend itself.
@@ -59,9 +59,9 @@ impl System {
         self.locks.fds().into_iter().chain(self.sockets.fds()).chain(parts).collect()
     }
 
-    /// The parts whose programs have been replaced, those first that the fewest others need: the store comes last.
-    fn outdated(&self) -> Vec<String> {
-        let parts = self.parts.iter().filter(|(_, part)| part.wanted && part.is_outdated());
+    /// The wanted parts for which this holds, those first that the fewest others need: the store comes last.
+    fn affected(&self, holds: impl Fn(&Part) -> bool) -> Vec<String> {
+        let parts = self.parts.iter().filter(|(_, part)| part.wanted && holds(part));
         let mut names: Vec<String> = parts.map(|(name, _)| name.clone()).collect();
         names.sort_by_key(|name| order::requirers_of(&self.loaded.config.part, name).len());
         names
@@ -69,17 +69,25 @@ impl System {
 
     /// Called after a handover.
     pub(crate) fn begin_replacing(&mut self) {
-        self.upgrade.left = self.outdated().into();
+        self.upgrade.left = self.affected(Part::is_outdated).into();
     }
 
-    /// Starts the next part anew when the last one is ready. If one does not get ready, the others go on with the programs that they
-    /// have.
+    /// Called when files of the system have been replaced.
+    pub(crate) fn follow_files(&mut self) {
+        if !self.stopping {
+            let affected = self.affected(Part::lacks_files);
+            self.upgrade.left.retain(|name| !affected.contains(name));
+            self.upgrade.left.extend(affected);
+        }
+    }
+
+    /// Starts the next part anew when the last one is ready. If one does not get ready, the others go on as they are.
     pub(crate) fn replace_next(&mut self) {
         if let Some((name, starts)) = self.upgrade.current.take() {
             let part = self.parts.get(&name).filter(|part| part.wanted);
             if part.is_some_and(Part::cannot_become_ready) {
                 self.upgrade.give_up();
-                let text = "does not get ready with its new program; the parts that are left keep theirs";
+                let text = "does not get ready; the parts that were to be started anew after it go on as they are";
                 return self.journal.warn(Some(&name), text);
             }
             if part.is_some_and(|part| !part.is_ready() || part.starts <= starts) {
@@ -88,11 +96,17 @@ impl System {
             }
         }
         while let Some(name) = self.upgrade.left.pop_front() {
-            if let Some(part) = self.parts.get_mut(&name).filter(|part| part.wanted && part.is_outdated()) {
-                (part.restart_wanted, part.setbacks) = (true, 0);
-                self.upgrade.current = Some((name.clone(), part.starts));
-                return self.journal.note(Some(&name), "is started anew, because its program has been replaced");
-            }
+            let Some(part) = self.parts.get_mut(&name).filter(|part| part.wanted) else { continue };
+            let why = if part.is_outdated() {
+                "is started anew, because its program has been replaced"
+            } else if part.lacks_files() {
+                "is started anew, because a file of the system that it reads has been replaced"
+            } else {
+                continue;
+            };
+            (part.restart_wanted, part.setbacks) = (true, 0);
+            self.upgrade.current = Some((name.clone(), part.starts));
+            return self.journal.note(Some(&name), why);
         }
     }
 }

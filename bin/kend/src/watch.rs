@@ -12,11 +12,11 @@ use rustix::fs::inotify::{self, CreateFlags, Event, ReadFlags, Reader, WatchFlag
 use rustix::io::Errno;
 
 /// An editor makes several changes to save a file. They count as one when this much time has passed after the last one.
-const QUIET_TIME: Duration = Duration::from_millis(200);
+pub(crate) const QUIET_TIME: Duration = Duration::from_millis(200);
 const WORKFLOWS: &str = "workflows";
 /// What completes a change. A file that is still being written does not count, and opening one causes no event: other parts read
 /// files in this folder at each turn, which must not wake up kend.
-const COMPLETED: WatchFlags = WatchFlags::CLOSE_WRITE
+pub(crate) const COMPLETED: WatchFlags = WatchFlags::CLOSE_WRITE
     .union(WatchFlags::CREATE)
     .union(WatchFlags::DELETE)
     .union(WatchFlags::MOVE)

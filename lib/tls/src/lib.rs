@@ -1,14 +1,19 @@
 //! The certificate authorities that TLS trusts: those in the file that `SSL_CERT_FILE` names, or Mozilla's if the variable is unset
-//! or empty. The functions fail with `invalid` if the file is unreadable or contains no certificate.
+//! or empty. Their functions fail with `invalid` if the file is unreadable or contains no certificate.
 
 use std::fmt::Display;
 
 use ken_types::Error;
+#[cfg(feature = "ureq")]
+pub use proxy::{PROXIES, WITHOUT_PROXY, address, proxy};
 use rustls::RootCertStore;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 #[cfg(feature = "ureq")]
 use ureq::tls::{Certificate, RootCerts};
+
+#[cfg(feature = "ureq")]
+mod proxy;
 
 const VARIABLE: &str = "SSL_CERT_FILE";
 

@@ -1,11 +1,11 @@
 //! The walls of a part of ken: what its entry in `ken.toml` says, for the kernel.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStringExt;
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use ken_types::config::Calls;
@@ -37,6 +37,13 @@ impl Files {
     /// what they need is not known, or the kernel has no Landlock. Files that do not exist are left out.
     pub fn ruleset(&self) -> Result<Option<OwnedFd>, String> {
         Ok(self.created()?.and_then(Into::into))
+    }
+
+    /// Returns the device and the inode of each file of [`REPLACED`] that has a rule of its own in a ruleset that is made now.
+    pub fn replaceable(&self) -> BTreeMap<&'static str, (u64, u64)> {
+        let is_ruled = abi(self.calls, kernel::landlock().unwrap_or(0)).is_some();
+        let paths = REPLACED.into_iter().filter(|path| is_ruled && (self.calls.reaches_out() || *path == LOCALTIME));
+        paths.filter_map(|path| Some((path, inode(path)?))).collect()
     }
 
     fn created(&self) -> Result<Option<RulesetCreated>, String> {
@@ -98,12 +105,32 @@ fn add(ruleset: RulesetCreated, path: &Path, access: BitFlags<AccessFs>) -> Resu
     }
 }
 
+const LOCALTIME: &str = "/etc/localtime";
+const RESOLV_CONF: &str = "/etc/resolv.conf";
+
+/// Files of the system that programs replace by another of the same name, or make later. A rule stays with the old file, so a process
+/// that was restricted before has to be started anew.
+pub const REPLACED: [&str; 6] =
+    [LOCALTIME, RESOLV_CONF, "/etc/hosts", "/etc/nsswitch.conf", "/etc/gai.conf", "/etc/host.conf"];
+
+/// The device and the inode for which the rule of a file is; `None` if there is no such file, or it is a link into a folder that has
+/// a rule whatever the link leads to.
+fn inode(path: &str) -> Option<(u64, u64)> {
+    let target = Path::new(path).canonicalize().ok()?;
+    if files::LIBRARIES.iter().chain(&OF_ALL).any(|folder| target.starts_with(folder)) {
+        return None;
+    }
+    let folder = managed(&target).filter(|_| path == RESOLV_CONF);
+    let meta = std::fs::metadata(folder.unwrap_or(target)).ok()?;
+    Some((meta.dev(), meta.ino()))
+}
+
 /// The files by which the address of a name is found. A program that manages the network replaces `resolv.conf` when the network
 /// changes, and a rule stays with the old file. So if it is a link out of `/etc`, the rule is for the folder that it leads to.
 fn resolver() -> Vec<PathBuf> {
     let mut found = files::NETWORK.map(PathBuf::from).to_vec();
     found.extend(["/etc/gai.conf", "/etc/host.conf"].map(PathBuf::from));
-    let target = Path::new("/etc/resolv.conf").canonicalize().ok();
+    let target = Path::new(RESOLV_CONF).canonicalize().ok();
     found.extend(target.as_deref().and_then(managed));
     found
 }

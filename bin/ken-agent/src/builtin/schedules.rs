@@ -36,7 +36,7 @@ pub(super) fn tools() -> Vec<Builtin> {
                 "kind": {"enum": ["cron", "every", "at"]},
                 "schedule": {"type": "string", "description": "cron: an expression such as 0 9 * * MON-FRI; every: an \
                     interval such as 90m; at: an instant, or a local time such as 2027-02-03T09:00."},
-                "tz": {"type": "string", "description": "IANA name of the time zone; that of this system when it is absent."},
+                "tz": {"type": "string", "description": "IANA name of the time zone; that of this system, if it has a name, when it is absent."},
                 "prompt": {"type": "string", "minLength": 1},
                 "deliver": {"type": "boolean", "description": "false: the answers are kept, and not shown here."},
             }),
@@ -118,6 +118,10 @@ async fn create(parts: Parts, caller: Caller, new: CreateArgs) -> Result<ToolRes
         }),
         _ => DeliverTo::Session(ToSession { session: caller.claim.instance.clone() }),
     };
+    let tz = match new.tz {
+        Some(tz) => Some(tz),
+        None => clock::zone()?,
+    };
     let args = CreateSchedule {
         id: new_id()?,
         slug: new.slug,
@@ -126,7 +130,7 @@ async fn create(parts: Parts, caller: Caller, new: CreateArgs) -> Result<ToolRes
         fields: Fields {
             kind: Some(new.kind),
             schedule: Some(new.schedule),
-            tz: new.tz.or_else(clock::zone),
+            tz,
             prompt: Some(new.prompt),
             deliver_to: (new.deliver != Some(false)).then_some(Some(here)),
             ..Fields::default()

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ken_skills::Sources;
-use ken_types::event::{Body, Event, Message, Outcome, Purpose};
+use ken_types::event::{Body, Event, Failure, Message, ModelName, Outcome, Purpose};
 use ken_types::id::Mint;
 use ken_types::ops::store::Claim;
 use ken_types::{Code, Error};
@@ -25,7 +25,7 @@ use crate::ports::{Caller, Ports};
 use crate::share::{Share, print_line};
 use crate::skills::Skills;
 use crate::turn_loop::TurnLoop;
-use crate::turn_state::{Duties, Ending, Plan, Planned, TurnState};
+use crate::turn_state::{Duties, Ending, NOT_CONFIGURED, Plan, Planned, TurnState};
 
 /// If the loop records nothing for this long, it waits for something that the record does not contain.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(30);
@@ -85,13 +85,16 @@ async fn play(
     };
     let claim = Arc::new(Claim { attempt, ..case.record.claim.clone() });
     let caller = Caller::root(claim.clone());
-    let journal = ComparingJournal {
+    let mut journal = ComparingJournal {
         state: resumed(before, segment, is_resumed),
         envelope: Envelope::of(&claim, Mint::fresh()?),
         tape: tape.clone(),
         shows,
         calls: Calls::default(),
     };
+    if state.models.is_empty() {
+        journal.state.failure = no_model(&case.events);
+    }
     let plan = plan(&claim, &case.events, segment, state.models.clone());
     let mut turns = TurnLoop::new(journal, &model, &ports, caller.clone(), plan, aborted);
     match case.background(&ports, &caller, &state).await {
@@ -138,6 +141,15 @@ fn resumed(before: &TurnState, segment: &Segment, is_resumed: bool) -> TurnState
         state.resume(&|call| !is_interrupted(&call.id));
     }
     state
+}
+
+/// Returns why no model could be called, which the record alone knows.
+fn no_model(events: &[Event]) -> Option<(ModelName, Failure)> {
+    let error = events.iter().find_map(|event| match &event.body {
+        Body::Operation { error: Some(error), .. } if error.name == NOT_CONFIGURED => Some(error),
+        _ => None,
+    })?;
+    Some((ModelName::default(), Failure::new(Code::Unauthenticated.name(), &error.message)))
 }
 
 fn plan(claim: &Claim, events: &[Event], segment: &Segment, models: Vec<String>) -> Plan {

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use ken_types::event::{Block, Body, Event, Failure, Message, Outcome, StopReason, ToolResult};
 use ken_types::ops::agent::Record;
-use ken_types::ops::model::ToolSpec;
+use ken_types::ops::model::{ToolSpec, Unusable};
 use ken_types::ops::store::{Claim, EndReason, History, SettleSubmission, SubmissionKind};
 use ken_types::ops::tools::Approval;
 use ken_types::{Code, Error, Timestamp};
@@ -351,6 +351,32 @@ fn a_task_without_a_model_part_fails_but_not_in_a_process_that_stops() {
         let events = store.events();
         assert!(events.iter().any(|event| matches!(event.body, Body::TaskStart { .. })));
         assert_eq!(events.iter().any(|event| matches!(event.body, Body::Task { .. })), !stops, "{events:?}");
+    }
+}
+
+/// The store is not asked for 0 past exchanges.
+#[test]
+fn a_turn_without_a_usable_model_fails_with_the_reason_of_each() {
+    for (models, others, requested, expected) in [
+        (&[][..], &[][..], None, "no model is configured: test/one: KEY is not set; "),
+        (&[], &[], Some("test/one"), "no model is configured: test/one: KEY is not set; "),
+        (&[], &["test/two"], None, "no model is configured: test/one: KEY is not set; "),
+        (&[], &["test/two"], Some("test/two"), ""),
+        (&["test/three"], &[], None, ""),
+    ] {
+        let (mut agent, store) = agent(vec![vec![text("Yes.")]]);
+        agent.model.models = models.iter().map(|name| (*name).to_owned()).collect();
+        agent.model.others = others.iter().map(|name| (*name).to_owned()).collect();
+        agent.model.unusable = vec![Unusable { model: "test/one".to_owned(), why: "KEY is not set".to_owned() }];
+        let claim = Claim { model: requested.map(str::to_owned), ..claim("hello") };
+        let (outcome, _) = run(&agent, claim);
+        let settled = store.kept.lock().settled.clone().unwrap();
+        let said = settled.error.map(|error| error.message).unwrap_or_default();
+        assert_eq!(
+            (outcome.unwrap() == Outcome::Completed, said.is_empty()),
+            (expected.is_empty(), expected.is_empty())
+        );
+        assert!(said.starts_with(expected), "{said}");
     }
 }
 

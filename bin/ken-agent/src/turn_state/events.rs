@@ -16,7 +16,7 @@ use super::{Compacting, MAX_REPEATS, MAX_TURNS, Operation, TurnState, Validation
 use crate::retry::{BUDGET, is_not_configured};
 
 /// The name of the failure when no model can be called until somebody changes the configuration.
-const NOT_CONFIGURED: &str = "model_not_configured";
+pub(crate) const NOT_CONFIGURED: &str = "model_not_configured";
 
 /// The end of a submission: outcome, result and error.
 #[derive(Debug, Clone, PartialEq)]
@@ -102,6 +102,9 @@ impl TurnState {
             }
             None => (NOT_CONFIGURED, "No model is configured.".to_owned()),
             Some((_, failure)) if failure.name == BUDGET => (BUDGET, failure.message.clone()),
+            Some((model, failure)) if model.provider.is_empty() && is_not_configured(failure) => {
+                (NOT_CONFIGURED, failure.message.clone())
+            }
             Some((model, failure)) => {
                 let name = if is_not_configured(failure) { NOT_CONFIGURED } else { "provider" };
                 let who = match model.provider.as_str() {

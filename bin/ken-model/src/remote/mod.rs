@@ -105,6 +105,7 @@ impl Endpoint {
             Kind::Anthropic => resolved.base_url.trim_end_matches("/v1").to_owned(),
             Kind::OpenAi => resolved.base_url,
         };
+        let proxy = ken_tls::proxy(&base, setting)?;
         Ok(Endpoint {
             name: resolved.name,
             kind: resolved.kind,
@@ -115,7 +116,7 @@ impl Endpoint {
             headers,
             options: resolved.table.options,
             context: resolved.table.context,
-            http: Http::of_provider(resolved.table.timeout_ms)?,
+            http: Http::of_provider(resolved.table.timeout_ms, proxy)?,
         })
     }
 

@@ -73,9 +73,10 @@ impl Exporter {
         };
         let headers =
             decoded_headers(&setting(HEADERS).unwrap_or_default()).map_err(|why| Error::invalid(HEADERS, why))?;
+        let proxy = ken_tls::proxy(&url, &setting)?;
         Ok(Some(Exporter {
             store,
-            poster: Poster::new(url, protocol, headers).map_err(|error| error.at(ENDPOINT))?,
+            poster: Poster::new(url, protocol, headers, proxy).map_err(|error| error.at(ENDPOINT))?,
             with_content: config.content,
             started: Timestamp::now(),
             counts,

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use ken_types::{Error, config::OtlpProtocol, uri};
+use ureq::Proxy;
 
 use super::otlp::{self, OfHost};
 use crate::http::{self, Http};
@@ -20,11 +21,16 @@ pub(super) struct Poster {
 }
 
 impl Poster {
-    pub(super) fn new(url: String, protocol: OtlpProtocol, headers: Vec<(String, String)>) -> Result<Poster, Error> {
+    pub(super) fn new(
+        url: String,
+        protocol: OtlpProtocol,
+        headers: Vec<(String, String)>,
+        proxy: Option<Proxy>,
+    ) -> Result<Poster, Error> {
         if uri::after_http(&url).is_none() {
             return Err(Error::invalid("", "it is not an http or https address"));
         }
-        Ok(Poster { url, protocol, headers, http: Http::new(SILENCE_TIMEOUT)? })
+        Ok(Poster { url, protocol, headers, http: Http::new(SILENCE_TIMEOUT, proxy)? })
     }
 
     pub(super) fn protocol(&self) -> OtlpProtocol {

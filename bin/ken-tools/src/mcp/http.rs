@@ -3,7 +3,7 @@
 //! headers as secrets, because they can contain keys.
 
 use std::collections::BTreeMap;
-use std::io::{BufRead, ErrorKind, Read, Write};
+use std::io::{self, BufRead, Cursor, ErrorKind, Read, Write};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,9 +14,10 @@ use parking_lot::Mutex;
 use serde_json::{Value, json};
 use ureq::http::{Response, StatusCode};
 use ureq::tls::TlsConfig;
-use ureq::{Agent, Body, RequestBuilder, Timeout};
+use ureq::{Agent, Body, RequestBuilder, SendBody, Timeout};
 
 use super::transport::MAX_LINE;
+use crate::reach;
 
 /// The names of the secrets with the address, and with the headers as a JSON object.
 pub(crate) const URL: &str = "KEN_MCP_URL";
@@ -35,6 +36,8 @@ const FAILED: i32 = -32_000;
 const FORGOTTEN: &str = "the server has forgotten the session";
 
 const CONNECT: Duration = Duration::from_secs(10);
+/// The library of the system asks the second name server when the first has not answered for 5 seconds.
+const RESOLVE: Duration = Duration::from_secs(6);
 /// The pause before the stream of the server's own messages is opened again.
 const PAUSE: Duration = Duration::from_secs(5);
 /// The maximum size of an error response that is passed on, in bytes. ken-tools redacts it and shows far less of it, so
@@ -77,7 +80,9 @@ impl Bridge {
             .http_status_as_error(false)
             .max_redirects(0)
             .user_agent(concat!("ken/", env!("CARGO_PKG_VERSION")))
+            .timeout_resolve(Some(RESOLVE))
             .timeout_connect(Some(CONNECT))
+            .proxy(ken_tls::proxy(&url, &|name| ken_service::secret(name))?)
             .tls_config(TlsConfig::builder().root_certs(ken_tls::roots()?).build());
         Ok(Bridge {
             agent: config.build().into(),
@@ -137,6 +142,15 @@ impl Bridge {
         request
     }
 
+    /// The host of the server, and the proxy that leads to it.
+    fn host(&self) -> String {
+        let host = reach::host_of(&self.url).unwrap_or_default();
+        match self.agent.config().proxy() {
+            Some(proxy) => format!("{host}, behind the proxy {},", ken_tls::address(proxy)),
+            None => host,
+        }
+    }
+
     /// Whether the server has forgotten the session of a request that it answered with `status`. It should answer 404, but
     /// many answer 400, which can also mean that the request is wrong. A ping is never wrong.
     fn has_lost_session(&self, status: StatusCode) -> bool {
@@ -150,22 +164,41 @@ impl Bridge {
     }
 
     /// Sends a message and prints the response. If the server does not respond to a request, an error is printed in its
-    /// place. Fails if the session is lost.
+    /// place. Fails if the session is lost, and if a new process could reach the server where this one cannot.
     fn send(&self, message: &Value) -> Result<(), Error> {
         let has_session = self.session.lock().id.is_some();
         let id = message.get("method").and_then(|_| message.get("id"));
         let request = self.with_headers(self.agent.post(&self.url));
         let request = request.header("content-type", "application/json");
-        let mut response = match request.send(&message.to_string()) {
+        let text = message.to_string();
+        let request = request.header("content-length", text.len().to_string());
+        let mut body = Unread { text: Cursor::new(text), is_begun: false };
+        let mut response = match request.send(SendBody::from_reader(&mut body)) {
             Ok(response) => response,
-            Err(error) if is_unsent(&error) => {
-                return self.fail_with(UNSENT, id, &format!("the server cannot be reached: {error}"));
+            Err(error) if !body.is_begun => {
+                let host = self.host();
+                let why = format!("the server at {host} cannot be reached: {}", reason(&error));
+                self.fail_with(UNSENT, id, &why)?;
+                // The first message is the one by which a new process would find the same.
+                let is_first = message.get("method").and_then(Value::as_str) == Some("initialize");
+                return if is_first || is_of_server(&error) {
+                    Ok(())
+                } else {
+                    Err(Error::unavailable(format!("{host} cannot be reached: {error}")))
+                };
             }
             Err(error) => return self.fail_with(OUTCOME_UNKNOWN, id, &format!("the server did not answer: {error}")),
         };
         if has_session && self.has_lost_session(response.status()) {
             self.fail_with(SESSION_LOST, id, FORGOTTEN)?;
             return Err(Error::not_found(FORGOTTEN));
+        }
+        if let Some(target) = redirection(&response) {
+            let why = format!(
+                "the server answers {}: it is at {target} now; if that is right, put this address into `url` of its entry in mcp.json",
+                response.status()
+            );
+            return self.fail_with(FAILED, id, &why);
         }
         if !response.status().is_success() {
             let mut body = String::new();
@@ -292,16 +325,52 @@ impl Bridge {
     }
 }
 
-/// Whether a request has certainly not been sent.
-fn is_unsent(error: &ureq::Error) -> bool {
+/// The body of a request, of which nobody has read a byte before there is a connection.
+struct Unread {
+    text: Cursor<String>,
+    is_begun: bool,
+}
+
+impl Read for Unread {
+    fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
+        self.is_begun = true;
+        self.text.read(to)
+    }
+}
+
+/// Why there was no connection, without words of the server: those of TLS can contain the names in its certificate.
+fn reason(error: &ureq::Error) -> String {
+    match error {
+        ureq::Error::Timeout(Timeout::Resolve) => "no name server answers".to_owned(),
+        ureq::Error::Timeout(_) => "it does not accept connections".to_owned(),
+        ureq::Error::HostNotFound => "it has no address".to_owned(),
+        ureq::Error::ConnectProxyFailed(_) => "the proxy refuses".to_owned(),
+        ureq::Error::BadUri(_) => "this is not an http or https address".to_owned(),
+        ureq::Error::Io(error) if is_of_system(error) => error.to_string(),
+        _ => "there is no secure connection with it".to_owned(),
+    }
+}
+
+/// Whether the error is one of the kernel, or of a look-up. Those of TLS have other kinds.
+fn is_of_system(error: &io::Error) -> bool {
+    let is_of_tls = matches!(error.kind(), ErrorKind::InvalidData | ErrorKind::UnexpectedEof | ErrorKind::Other);
+    error.raw_os_error().is_some() || !is_of_tls
+}
+
+/// Whether it is the server that takes no connection. Otherwise its name or the name servers may have changed, and this process may
+/// reach only the addresses that were known when it started.
+fn is_of_server(error: &ureq::Error) -> bool {
     match error {
         ureq::Error::Io(error) => error.kind() == ErrorKind::ConnectionRefused,
-        ureq::Error::Timeout(at) => matches!(at, Timeout::Resolve | Timeout::Connect),
-        error => matches!(
-            error,
-            ureq::Error::HostNotFound | ureq::Error::ConnectionFailed | ureq::Error::BadUri(_) | ureq::Error::Tls(_)
-        ),
+        error => matches!(error, ureq::Error::Timeout(Timeout::Connect) | ureq::Error::ConnectProxyFailed(_)),
     }
+}
+
+/// Returns where a redirection leads, without the parts of the address that can be secret.
+fn redirection(response: &Response<Body>) -> Option<String> {
+    let target = header(response, "location").filter(|_| response.status().is_redirection())?;
+    let is_whole = target.contains("://");
+    Some(if is_whole { reach::without_secrets(target) } else { target.split(['?', '#']).next()?.to_owned() })
 }
 
 fn header<'a>(response: &'a Response<Body>, name: &str) -> Option<&'a str> {

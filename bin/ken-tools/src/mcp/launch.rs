@@ -8,6 +8,7 @@ use std::process::Stdio;
 use std::sync::OnceLock;
 
 use command_fds::CommandFdExt;
+use ken_tls::{PROXIES, WITHOUT_PROXY};
 use ken_types::config::BUILTIN;
 use ken_types::{Error, secrets};
 use tokio::process::Command;
@@ -71,8 +72,9 @@ fn passed(folder: &Path) -> Result<BTreeMap<String, String>, Error> {
     let text = ken_trusted::secrets(&folder.join("secrets.env"))?;
     let own = std::fs::read_to_string(folder.join("ken.toml")).unwrap_or_default();
     let names = secrets_of_part(&own).or_else(|| secrets_of_part(BUILTIN)).unwrap_or_default();
+    let names = names.into_iter().chain(PROXIES.into_iter().chain(WITHOUT_PROXY).map(str::to_owned));
     let value = |name: String| Some((secrets::find(&text, &name)?.to_owned(), name));
-    let set = names.into_iter().filter_map(value).filter(|(value, _)| !value.is_empty());
+    let set = names.filter_map(value).filter(|(value, _)| !value.is_empty());
     Ok(set.map(|(value, name)| (name, value)).collect())
 }
 
@@ -106,7 +108,15 @@ pub(crate) async fn command(server: &ServerConfig, secrets: &Secrets) -> Result<
         Transport::Http { url, headers } => {
             let headers = serde_json::to_string(&filled(headers, secrets)?).map_err(|error| error.to_string())?;
             let url = fill(url, secrets)?;
-            let text = format!("{URL}={url}\0{HEADERS}={headers}\0");
+            let mut text = format!("{URL}={url}\0{HEADERS}={headers}\0");
+            let mut reached = vec![url.clone()];
+            let setting = |name: &str| secrets.get(name).ok().flatten();
+            if let Some(proxy) = ken_tls::proxy(&url, &setting).map_err(|error| error.to_string())? {
+                let names = PROXIES.into_iter().chain(WITHOUT_PROXY);
+                let set = names.filter_map(|name| Some(format!("{name}={}\0", setting(name)?)));
+                text.extend(set);
+                reached = vec![format!("http://{}", ken_tls::address(&proxy))];
+            }
             let file = memory_file(text.as_bytes()).map_err(|error| format!("no memory for the address: {error}"))?;
             let number = file.as_raw_fd().to_string();
             command.args(["--fd", &number]);
@@ -116,9 +126,9 @@ pub(crate) async fn command(server: &ServerConfig, secrets: &Secrets) -> Result<
             if !server.ken.touch.network {
                 command.arg("--network");
             }
-            // Public addresses and name servers can be reached anyway. The server's own address is added, because it
-            // can be private.
-            for address in reach::addresses(&[url]).await {
+            // Public addresses and name servers can be reached anyway. The address of the server or of the proxy that leads to it is
+            // added, because it can be private.
+            for address in reach::addresses(&reached).await {
                 command.arg("--reach").arg(address);
             }
             if let Some(file) = std::env::var_os("SSL_CERT_FILE").filter(|file| !file.is_empty()) {

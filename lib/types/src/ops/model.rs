@@ -316,7 +316,7 @@ pub struct ModelState {
     pub context_window: u64,
     #[serde(default = "output_reserve")]
     pub output_reserve: u64,
-    /// The maximum number of past exchanges of a conversation that the first model uses.
+    /// The maximum number of past exchanges of a conversation that the first model uses; 0 if there is no model.
     #[serde(default = "exchanges")]
     pub exchanges: u32,
     /// Models of the list that cannot be called until the configuration changes.
@@ -334,6 +334,16 @@ impl ModelState {
     /// Whether a prompt or a session can choose this model.
     pub fn has(&self, model: &str) -> bool {
         self.choices().any(|known| known == model)
+    }
+
+    /// Returns the reason why no model of the list can be called, if none can.
+    pub fn why_none(&self) -> Option<String> {
+        let why: Vec<String> = self.unusable.iter().map(|one| format!("{}: {}", one.model, one.why)).collect();
+        match (self.models.as_slice(), why.as_slice()) {
+            ([_, ..], _) => None,
+            ([], []) => Some("no model is configured".to_owned()),
+            ([], _) => Some(format!("no model is configured: {}", why.join("; "))),
+        }
     }
 
     /// Returns all models that a prompt or a session can choose, those of the list first.
