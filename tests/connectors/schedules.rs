@@ -968,6 +968,42 @@ fn an_agent_creates_schedules() {
     system.get(&format!("{ROUTE}/mine")).refused(404, "not_found", "");
 }
 
+/// A schedule in UTC would fire at another time than the one that the model was told.
+#[test]
+fn an_agent_names_a_time_zone_where_that_of_the_system_has_no_name() {
+    let call = |when: &str, slug: &str, tz: Value| {
+        let mut arguments = json!({"slug": slug, "kind": "cron", "schedule": "@daily", "prompt": "Report."});
+        arguments.as_object_mut().unwrap().extend(tz.as_object().unwrap().clone());
+        json!({"when": when, "after_tools": 0, "events": [{"tool": {"name": "schedule_create", "arguments": arguments}}]})
+    };
+    for (zone, expected) in [
+        ("Europe/Zurich", Ok("Europe/Zurich")),
+        ("UTC0", Ok("UTC")),
+        ("CET-1CEST,M3.5.0,M10.5.0/3", Err("tz: the time zone of this system has no name; give an IANA name")),
+    ] {
+        let system = Builder::default()
+            .env("TZ", zone)
+            .script(&[
+                call("plain", "plain", json!({})),
+                call("named", "named", json!({"tz": "Asia/Tokyo"})),
+                json!({"after_tools": 1, "events": [{"text": "Done."}]}),
+            ])
+            .start();
+        let session = system.session();
+        let made = |text: &str| {
+            system.say(&session, text).expect(200);
+            let events = system.get(&format!("/agents/orchestrator/{session}?offset=-1&tail=100")).expect(200).json();
+            events.as_array().unwrap().iter().rfind(|event| event["type"] == "tool").unwrap().clone()
+        };
+        assert_eq!(made("named")["result"]["details"]["timezone"], "Asia/Tokyo", "{zone}");
+        let plain = made("plain");
+        match expected {
+            Ok(name) => assert_eq!(plain["result"]["details"]["timezone"], name, "{zone}: {plain}"),
+            Err(why) => assert!(plain["isError"] == true && plain.to_string().contains(why), "{zone}: {plain}"),
+        }
+    }
+}
+
 /// Whoever deletes a session has no other place where an order of the agent is seen.
 #[test]
 fn a_schedule_that_an_agent_made_ends_with_its_session_and_one_of_a_person_does_not() {

@@ -8,8 +8,11 @@ use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener};
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use base64::prelude::{BASE64_STANDARD, Engine};
+use ken_tests::provider::{Piece, Provider, Reply, openai};
 use ken_tests::{Builder, System, binary, in_own_mounts, root, until};
 use serde_json::{Value, json};
 
@@ -486,4 +489,37 @@ fn a_file_of_the_system_that_is_replaced_can_be_read() {
             until(&format!("{part} reads {path}: {script}"), || probes.errno(part, "path", path) == 0);
         }
     }
+}
+
+/// A laptop changes its network often. An answer that is being written is waited for.
+#[test]
+fn a_turn_goes_on_while_the_network_changes() {
+    let own = "mount -t tmpfs none /run; mkdir /run/etc; cp -a /etc/. /run/etc; mount --bind /run/etc /etc";
+    if !in_own_mounts("walls::a_turn_goes_on_while_the_network_changes", own) {
+        return;
+    }
+    let is_changed = Arc::new(AtomicBool::new(false));
+    let mut pieces = openai(&["One. ", "Two."], &[]);
+    pieces.insert(2, Piece::Until(is_changed.clone()));
+    let provider = Provider::start(vec![Reply::Stream(pieces)]);
+    let url = format!("{}/v1", provider.url());
+    let system = Builder::default()
+        .env("KEN_MODEL", "openai/m")
+        .env("OPENAI_BASE_URL", &url)
+        .secrets("OPENAI_API_KEY=key\n")
+        .start();
+    let (session, before) = (system.session(), system.pid("model"));
+    std::thread::scope(|scope| {
+        let said = scope.spawn(|| system.say(&session, "Hello").expect(200).text("/result/text"));
+        until("the answer has begun", || provider.received().len() == 1);
+        let changed =
+            Command::new("sh").args(["-ec", "echo > /etc/new; mv /etc/new /etc/resolv.conf"]).status().unwrap();
+        assert!(changed.success());
+        let is_ending = || system.call("kend", "parts.status", &[]).to_string().contains("\"stopping\"");
+        until("the model is started anew", is_ending);
+        is_changed.store(true, Ordering::Relaxed);
+        assert_eq!(said.join().unwrap(), "One. Two.");
+    });
+    assert_ne!(system.pid("model"), before);
+    assert_eq!(provider.received().len(), 1);
 }
