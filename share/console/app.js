@@ -137,7 +137,11 @@ class App extends Component {
   tell() {
     announce("An approval waits for a decision.");
     if (!document.hasFocus() && "Notification" in window && Notification.permission === "granted") {
-      new Notification("ken: an approval waits", { tag: "approval" });
+      try {
+        new Notification("ken: an approval waits", { tag: "approval" });
+      } catch {
+        // On Android a page cannot show one; the title says it, too.
+      }
     }
   }
 
@@ -241,7 +245,13 @@ function Help({ onClose }) {
 class ComeIn extends Component {
   async submit(event) {
     event.preventDefault();
-    keep({ secret: this.state.secret });
+    const { secret } = this.state;
+    try {
+      new Headers({ "x-api-secret": secret });
+    } catch {
+      return this.setState({ error: new Error("This has a character that a secret cannot have, such as a curly quotation mark.") });
+    }
+    keep({ secret });
     try {
       await get("/api/inbox");
       this.props.onIn();

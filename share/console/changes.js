@@ -1,12 +1,14 @@
 // What a turn did: its calls and what they cost, and the files that it has changed. Those can be put back: first what would be, then the
 // button that does it.
 import { html, Component, Failed, Long, announce, duration, oneLine, plural } from "./ui.js";
-import { get, post } from "./api.js";
+import { get, keys, post } from "./api.js";
 import { diffLines } from "./approval.js";
 
 const path = run => `/api/undo/${encodeURIComponent(run)}`;
 
 export class Changes extends Component {
+  keyOf = keys();
+
   componentDidMount() {
     this.load();
   }
@@ -23,7 +25,7 @@ export class Changes extends Component {
   async undo(run) {
     this.setState({ busy: true, error: null });
     try {
-      const done = await post(path(run), {});
+      const done = await post(path(run), {}, { key: this.keyOf(run) });
       announce(`${plural(done.restored.length, "file")} put back.`);
       this.setState({ done, isUndone: !this.state.isUndone });
       await this.load();

@@ -478,7 +478,7 @@ class Composer extends Component {
     return html`<form class="composer" onSubmit=${event => { event.preventDefault(); this.submit(); }}>
       <${Failed} error=${error} />
       <textarea rows=${Math.min(10, Math.max(2, text.split("\n").length))} aria-label="Message" placeholder="Write a message" dir="auto" value=${text}
-        data-start=${HAS_KEYBOARD} ref=${HAS_KEYBOARD ? focused : undefined}
+        data-start=${HAS_KEYBOARD || undefined} ref=${HAS_KEYBOARD ? focused : undefined}
         onInput=${event => this.write(event.target.value)} onKeyDown=${event => this.onKey(event)} onPaste=${event => this.onPaste(event)}></textarea>
       ${files.length > 0 && html`<ul class="files">${files.map(file => html`<li>${oneLine(file.name)} <button type="button" aria-label=${`Remove ${file.name}`}
         onClick=${() => this.set({ files: files.filter(one => one !== file) })}>×</button></li>`)}</ul>`}

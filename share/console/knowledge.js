@@ -1,6 +1,6 @@
 // What ken knows: entries that people, agents and imports have stored; search, add, delete.
 import { html, Component, Failed, Long, Reloaded, announce, oneLine, plural, when } from "./ui.js";
-import { call, get, post, query } from "./api.js";
+import { call, get, keys, post, query } from "./api.js";
 
 const SOURCES = { api: "added by a person", agent: "written by the agent", import: "imported", share: "part of ken", workspace: "from the workspace" };
 
@@ -116,11 +116,14 @@ class Entry extends Component {
 }
 
 class NewEntry extends Component {
+  keyOf = keys();
+
   async submit(event) {
     event.preventDefault();
     const { title, content, tags = "" } = this.state;
     try {
-      await post("/api/knowledge", { title, content, tags: tags.split(",").map(tag => tag.trim()).filter(Boolean) });
+      const entry = { title, content, tags: tags.split(",").map(tag => tag.trim()).filter(Boolean) };
+      await post("/api/knowledge", entry, { key: this.keyOf(JSON.stringify(entry)) });
       this.props.onDone();
     } catch (error) {
       this.setState({ error });

@@ -16,6 +16,29 @@ export function markdown(text) {
   }
 }
 
+// The names of the characters from U+00A0 on, and of the others that are often written by name. All others stay as they are.
+const LATIN = ("nbsp iexcl cent pound curren yen brvbar sect uml copy ordf laquo not shy reg macr deg plusmn sup2 sup3 acute micro para middot cedil " +
+  "sup1 ordm raquo frac14 frac12 frac34 iquest Agrave Aacute Acirc Atilde Auml Aring AElig Ccedil Egrave Eacute Ecirc Euml Igrave Iacute Icirc Iuml " +
+  "ETH Ntilde Ograve Oacute Ocirc Otilde Ouml times Oslash Ugrave Uacute Ucirc Uuml Yacute THORN szlig agrave aacute acirc atilde auml aring aelig " +
+  "ccedil egrave eacute ecirc euml igrave iacute icirc iuml eth ntilde ograve oacute ocirc otilde ouml divide oslash ugrave uacute ucirc uuml yacute " +
+  "thorn yuml").split(" ");
+const CHARACTERS = new Map([
+  ...LATIN.map((name, at) => [name, String.fromCharCode(0xa0 + at)]),
+  ...Object.entries({
+    amp: "&", lt: "<", gt: ">", quot: '"', apos: "'", hellip: "…", mdash: "—", ndash: "–", lsquo: "‘", rsquo: "’", ldquo: "“", rdquo: "”", bull: "•",
+    euro: "€", trade: "™", larr: "←", uarr: "↑", rarr: "→", darr: "↓", harr: "↔", rArr: "⇒", minus: "−", le: "≤", ge: "≥", ne: "≠", asymp: "≈", infin: "∞",
+  }),
+]);
+
+/** A text with the characters in place of their references: `&lt;`, `&#60;`, `&#x3c;`. It stays text. */
+function characters(text) {
+  return text.replace(/&(?:#(\d{1,7})|#[xX]([0-9a-fA-F]{1,6})|(\w+));/g, (whole, decimal, hex, name) => {
+    if (name) return CHARACTERS.get(name) ?? whole;
+    const code = decimal ? parseInt(decimal, 10) : parseInt(hex, 16);
+    return code === 0 || code > 0x10ffff || (code >= 0xd800 && code < 0xe000) ? "\ufffd" : String.fromCodePoint(code);
+  });
+}
+
 const blocks = tokens => tokens.map(block);
 const inlines = tokens => tokens?.map(inline);
 
@@ -29,7 +52,7 @@ function block(token) {
     case "list": return list(token);
     case "table": return table(token);
     case "paragraph": return html`<p dir="auto">${inlines(token.tokens)}</p>`;
-    case "text": return token.tokens ? inlines(token.tokens) : token.text;
+    case "text": return token.tokens ? inlines(token.tokens) : characters(token.raw);
     default: return token.raw ?? "";
   }
 }
@@ -63,7 +86,7 @@ function inline(token) {
     case "link": return link(token.href, inlines(token.tokens));
     case "image": return link(token.href, `[image: ${token.text || token.href}]`);
     case "escape": return token.text;
-    case "text": return token.tokens ? inlines(token.tokens) : token.text;
+    case "text": return token.tokens ? inlines(token.tokens) : characters(token.raw);
     default: return token.raw ?? "";
   }
 }

@@ -1,6 +1,6 @@
 // Runs of workflows: what went in, what came out, and each step with its time. Below them, the work that turns have delegated.
-import { html, Component, Failed, Long, Reloaded, announce, duration, oneLine, visible, when } from "./ui.js";
-import { Follow, get, post, query, save } from "./api.js";
+import { html, Component, Failed, Long, Reloaded, announce, duration, isDouble, oneLine, visible, when } from "./ui.js";
+import { Follow, get, keys, post, query, save } from "./api.js";
 
 const path = id => `/runs/${encodeURIComponent(id)}`;
 
@@ -62,6 +62,8 @@ function tasksOf({ taskStarts, events }) {
 }
 
 class Run extends Component {
+  keyOf = keys();
+
   constructor() {
     super();
     this.state = { steps: [] };
@@ -96,7 +98,10 @@ class Run extends Component {
   }
 
   async act(work) {
-    try { await work(); this.setState({ error: null }); } catch (error) { this.setState({ error }); }
+    if (this.state.busy) return;
+    this.setState({ busy: true, error: null });
+    try { await work(); } catch (error) { this.setState({ error }); }
+    this.setState({ busy: false });
   }
 
   cancel() {
@@ -105,12 +110,12 @@ class Run extends Component {
 
   again() {
     return this.act(async () => {
-      const { runId } = await post(`${path(this.props.id)}/again`, {});
+      const { runId } = await post(`${path(this.props.id)}/again`, {}, { key: this.keyOf("again") });
       location.hash = `#/runs/${encodeURIComponent(runId)}`;
     });
   }
 
-  render({ id }, { record, steps, error }) {
+  render({ id }, { record, steps, error, busy }) {
     const part = (name, value) => value !== undefined && value !== null && html`<h2>${name}</h2><pre tabindex="0" aria-label=${name}><${Long} text=${visible(JSON.stringify(value, null, 2))} /></pre>`;
     return html`<main class="page" id="main" tabindex="-1">
       <p><a href="#/runs">‹ Runs</a></p>
@@ -120,7 +125,7 @@ class Run extends Component {
       ${record && html`<p><span class=${record.status === "errored" ? "bad" : ""}>${record.status}</span> · ${when(record.startedAt)} · ${duration(record.durationMs)}</p>
         ${record.error && html`<p class="failed">${oneLine(record.error.message)}</p>`}
         <div class="choices">${record.status === "active" ? html`<button type="button" class="danger" onClick=${() => this.cancel()}>Cancel</button>`
-          : html`<button type="button" onClick=${() => this.again()}>Run again</button>`}
+          : html`<button type="button" aria-disabled=${Boolean(busy)} onClick=${event => isDouble(event) || this.again()}>Run again</button>`}
           <button type="button" onClick=${() => this.act(() => save(`${path(id)}?meta`, `${id}.json`))}>The record as JSON</button></div>
         <${Timeline} steps=${steps} />${part("Input", record.payload)}${part("Result", record.result)}`}
     </main>`;

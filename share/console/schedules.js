@@ -1,6 +1,6 @@
 // Schedules: what runs when, the next ten times of a new one, and how the last runs went.
-import { html, Component, Failed, Reloaded, announce, duration, oneLine, when } from "./ui.js";
-import { call, get, post, query } from "./api.js";
+import { html, Component, Failed, Reloaded, announce, duration, isDouble, oneLine, when } from "./ui.js";
+import { call, get, keys, post, query } from "./api.js";
 
 const path = slug => `/api/schedules/${encodeURIComponent(slug)}`;
 const ZONE = Intl.DateTimeFormat().resolvedOptions().timeZone || "UTC";
@@ -19,33 +19,38 @@ export class Schedules extends Reloaded {
     });
   }
 
-  render(_, { schedules, error, adding }) {
+  render({ app }, { schedules, error, adding }) {
     return html`<main class="page" id="main" tabindex="-1">
       <h1>Schedules</h1>
       <${Failed} error=${error} retry=${() => this.load()} />
       ${adding ? html`<${NewSchedule} onDone=${() => { this.setState({ adding: false }); this.load(); }} />`
         : html`<button type="button" class="main" onClick=${() => this.setState({ adding: true })}>New schedule</button>`}
       ${schedules && !schedules.length && html`<p class="empty">Nothing is scheduled.</p>`}
-      ${schedules?.map(one => html`<${Schedule} key=${one.slug} item=${one} onChange=${() => this.load()} />`)}
+      ${schedules?.map(one => html`<${Schedule} key=${one.slug} app=${app} item=${one} onChange=${() => this.load()} />`)}
     </main>`;
   }
 }
 
 /** One schedule with its last runs. */
 class Schedule extends Component {
+  keyOf = keys();
+  acts = 0;
+
   componentDidMount() {
     this.load();
+    // A run can end as the one before did, and the list stays as it is.
+    this.stop = this.props.app.onChange(({ type, slug }) => { if (slug === this.props.item.slug && type !== "schedule.deleted") this.load(); });
   }
 
-  componentDidUpdate({ item }) {
-    if (JSON.stringify(item) !== JSON.stringify(this.props.item)) this.load();
+  componentWillUnmount() {
+    this.stop();
   }
 
   async load() {
-    const { slug } = this.props.item;
+    const { slug } = this.props.item, asked = (this.asked = {});
     try {
       const [{ schedule }, { runs }] = await Promise.all([get(path(slug)), get(`${path(slug)}/runs?limit=30`)]);
-      this.setState({ schedule, runs, error: null });
+      if (asked === this.asked) this.setState({ schedule, runs, error: null });
     } catch (error) {
       this.setState({ error });
     }
@@ -53,18 +58,24 @@ class Schedule extends Component {
 
   async act(method, what = "", said) {
     const { slug } = this.props.item;
+    if (this.state.busy) return;
+    this.setState({ busy: true, refused: null });
     try {
-      await (method === "DELETE" ? call(method, path(slug)) : post(`${path(slug)}/${what}`, {}));
+      // After a lost answer the same is done once. After an answer it is another act.
+      await (method === "DELETE" ? call(method, path(slug)) : post(`${path(slug)}/${what}`, {}, { key: this.keyOf(`${what} ${this.acts}`) }));
+      this.acts++;
       announce(`${slug}: ${said}.`);
-      this.setState({ error: null, confirming: false });
-    } catch (error) {
-      this.setState({ error });
+      this.setState({ confirming: false });
+    } catch (refused) {
+      // Apart from the error of a load, which the next load takes away.
+      this.setState({ refused });
     }
+    this.setState({ busy: false });
     this.props.onChange();
     this.load();
   }
 
-  render({ item }, { schedule, runs = [], error, confirming }) {
+  render({ item }, { schedule, runs = [], error, refused, confirming, busy }) {
     const { slug, enabled, nextFireAt } = item;
     return html`<article class="card" tabindex="0" data-row aria-label=${slug}>
       <h2>${oneLine(slug)} ${!enabled && html`<span class="note">paused</span>`}</h2>
@@ -72,8 +83,8 @@ class Schedule extends Component {
         <p class="plain" dir="auto">${schedule.prompt}</p>`}
       <p>${enabled && nextFireAt ? html`next ${when(nextFireAt)}` : "no next time"}</p>
       <${Strip} runs=${runs} />
-      <${Failed} error=${error} />
-      <div class="choices"><button type="button" onClick=${() => this.act("POST", "run", "started")}>Run now</button>
+      <${Failed} error=${refused ?? error} />
+      <div class="choices"><button type="button" aria-disabled=${Boolean(busy)} onClick=${event => isDouble(event) || this.act("POST", "run", "started")}>Run now</button>
         ${enabled ? html`<button type="button" onClick=${() => this.act("POST", "pause", "paused")}>Pause</button>`
           : html`<button type="button" onClick=${() => this.act("POST", "resume", "active again")}>Resume</button>`}
         ${confirming ? html`<button type="button" class="danger" onClick=${() => this.act("DELETE", "", "deleted")}>Delete it</button>
@@ -108,12 +119,14 @@ class NewSchedule extends Component {
 
   async preview() {
     const { kind, schedule, tz } = this.state;
+    this.asked?.abort();
+    const { signal } = (this.asked = new AbortController());
     if (!schedule.trim()) return this.setState({ slots: null, wrong: null });
     try {
-      const { slots } = await get(`/api/schedule-preview${query({ kind, schedule: schedule.trim(), tz })}`);
+      const { slots } = await get(`/api/schedule-preview${query({ kind, schedule: schedule.trim(), tz })}`, { signal });
       this.setState({ slots, wrong: null });
     } catch (wrong) {
-      this.setState({ slots: null, wrong });
+      if (!signal.aborted) this.setState({ slots: null, wrong });
     }
   }
 

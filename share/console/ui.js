@@ -74,6 +74,9 @@ export class Long extends Component {
 /** For `ref`: gives an element the focus when it appears. As a new function for each drawing it would do so each time. */
 export const focused = element => element?.focus();
 
+/** Whether a click is the second of a double one, which does nothing that the first has not done. */
+export const isDouble = event => event.detail > 1;
+
 /** An error, in a box that a screen reader speaks at once. */
 export const Failed = ({ error, retry }) => error && html`<div class="failed" role="alert">
   <p>${oneLine(error.message)}</p>${error.hint && html`<p class="note">${oneLine(error.hint)}</p>`}

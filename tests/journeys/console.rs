@@ -3,6 +3,7 @@
 
 use std::path::PathBuf;
 
+use base64::Engine;
 use ken_tests::bot_api::{BotApi, SECRET, TOKEN};
 use ken_tests::{Browser, Builder, System, Tab, chromium, root, skip, until};
 use nix::sys::signal::Signal;
@@ -12,7 +13,8 @@ const WIDE: (u32, u32) = (1280, 800);
 const PHONE: (u32, u32) = (390, 844);
 /// An answer that is everything but text in other pages.
 const HOSTILE: &str = "<script>window.taken = 1</script> <img src=x onerror=\"window.taken = 1\">\n\n![cat](http://evil.test/cat.png) \
-                       [click](javascript:window.taken=1) <b>bold?</b> **bold** \u{202e}gnp.exe \u{200d}\n\n| a | b |\n|---|---|\n| 1 | `x<y` |\n";
+                       [click](javascript:window.taken=1) <b>bold?</b> **bold** &lt;i&gt;&amp;amp; &copy;&#x41;&#66;&#0;&nothing; \
+                       `&lt;code` [a&amp;b](http://evil.test/) \u{202e}gnp.exe \u{200d}\n\n| a | b |\n|---|---|\n| 1 | `x<y` |\n";
 
 fn script() -> Vec<Value> {
     let slow: Vec<Value> =
@@ -196,13 +198,20 @@ fn foreign_text_stays_text() {
     tab.wait(LIVE);
     let answer = tab.eval(ANSWER);
     let answer = answer.as_str().unwrap();
-    for shown in ["<script>window.taken = 1</script>", "<img src=x", "[image: cat]", "<b>bold?</b>", "x<y"] {
+    for shown in [
+        "<script>window.taken = 1</script>",
+        "<img src=x",
+        "[image: cat]",
+        "<b>bold?</b>",
+        "x<y",
+        "<i>&amp; ©AB\u{fffd}&nothing; &lt;code a&b",
+    ] {
         assert!(answer.contains(shown), "{shown}: {answer}");
     }
     assert!(tab.text().contains("be hostile <script>"), "the prompt is text, too");
     assert_eq!(tab.eval("window.taken"), Value::Null);
-    assert_eq!(tab.eval("document.querySelectorAll('.turns img, .turns script, .turns b').length"), 0);
-    tab.is("[...document.querySelectorAll('.turns a')].map(a => a.protocol).join()", "http:");
+    assert_eq!(tab.eval("document.querySelectorAll('.turns img, .turns script, .turns b, .turns i').length"), 0);
+    tab.is("[...document.querySelectorAll('.turns a')].map(a => a.protocol).join()", "http:,http:");
     say(&tab, "one line");
     tab.wait(LIVE);
     tab.sees("of 1.0 MB are shown");
@@ -1332,6 +1341,99 @@ fn a_link_lets_a_browser_in_and_leaves_the_address() {
     other.sees("Nothing waits for you.");
     other.eval("void (location.hash = '#/chat/100%')");
     other.sees("There is no such conversation");
+}
+
+/// A double click, an answer that comes late, a secret from a word processor, a telephone, a printer.
+#[test]
+fn small_things_that_people_do() {
+    let Some(browser) = browser() else { return };
+    let system = started();
+    let plan = json!({"slug": "morning", "kind": "every", "schedule": "1h", "tz": "UTC", "prompt": "Good morning"});
+    system.post("/api/schedules", &plan).expect(201);
+    system.post("/workflows/full_reasoning", &json!({"text": "I am glad."})).expect(202);
+    let tab = browser.tab(WIDE.0, WIDE.1, false);
+    tab.open(&format!("{}/#/schedules", system.url()));
+    let double = |tab: &Tab, button: &str| {
+        let button = format!("[...document.querySelectorAll('button')].find(b => b.innerText === '{button}')");
+        tab.wait(&button);
+        let place =
+            tab.eval(&format!("(r => [r.x + r.width / 2, r.y + r.height / 2])({button}.getBoundingClientRect())"));
+        for count in 1..=2 {
+            for kind in ["mousePressed", "mouseReleased"] {
+                let click = json!({"type": kind, "x": place[0], "y": place[1], "button": "left", "clickCount": count});
+                tab.call("Input.dispatchMouseEvent", click);
+            }
+        }
+    };
+    let slots = || system.get("/api/schedules/morning/runs").expect(200).at("/runs").as_array().unwrap().len();
+    double(&tab, "Run now");
+    tab.wait("document.querySelectorAll('.strip .ok').length === 1");
+    assert_eq!(slots(), 1);
+    // A second click later is a second run. One after a lost answer is not.
+    tab.click_text("Run now");
+    tab.wait("document.querySelectorAll('.strip .ok').length === 2");
+    lose_answers(&tab, "/morning.run$/");
+    tab.click_text("Run now");
+    tab.sees("The gateway cannot be reached.");
+    tab.eval("void (window.lost = false)");
+    tab.click_text("Run now");
+    tab.wait("document.querySelectorAll('.strip .ok').length === 3 && !document.querySelector('.card .failed')");
+    assert_eq!(slots(), 3);
+    // Of two previews the answer to the first comes last.
+    tab.click_text("New schedule");
+    tab.eval(
+        "void (window.fetch = async (...all) => { const answer = await whole(...all); if (/1h/.test(all[0])) { \
+              await new Promise(go => { window.go = go; }); } return answer; })",
+    );
+    let when =
+        "[...document.querySelectorAll('label')].find(l => l.innerText.startsWith('When')).querySelector('input')";
+    tab.eval("(s => { s.value = 'every'; s.dispatchEvent(new Event('change', {bubbles: true})); })(document.querySelector('form select'))");
+    tab.eval(&format!("void {when}.focus()"));
+    tab.type_text("1h");
+    tab.wait("window.go");
+    tab.eval(&format!("void {when}.select()"));
+    tab.type_text("soon");
+    tab.sees("soon");
+    tab.wait("document.querySelector('form [role=status] .failed')");
+    tab.eval("window.go()");
+    std::thread::sleep(std::time::Duration::from_millis(300));
+    assert_eq!(
+        tab.eval("document.querySelector('form ol') === null && document.querySelector('form .main').disabled"),
+        true
+    );
+    tab.click_text("Runs");
+    tab.click_text("full_reasoning");
+    tab.sees("Run again");
+    let first = tab.eval("location.hash");
+    double(&tab, "Run again");
+    tab.wait(&format!("location.hash !== {first}"));
+    tab.click_text("‹ Runs");
+    tab.wait("document.querySelectorAll('main a[data-row]').length === 2");
+    std::thread::sleep(std::time::Duration::from_millis(300));
+    assert_eq!(system.get("/runs").expect(200).at("/runs").as_array().unwrap().len(), 2);
+    // A long conversation has more than one page of paper.
+    say(&tab, "one line");
+    tab.wait(LIVE);
+    let paper = tab.call("Page.printToPDF", json!({}));
+    let paper = base64::engine::general_purpose::STANDARD.decode(paper["data"].as_str().unwrap()).unwrap();
+    let pages = String::from_utf8_lossy(&paper).matches("/Type /Page\n").count();
+    assert!(pages > 2, "{pages} pages");
+    tab.has_no_faults();
+    let phone = browser.tab(PHONE.0, PHONE.1, false);
+    phone.call("Emulation.setTouchEmulationEnabled", json!({"enabled": true}));
+    phone.open(&format!("{}/#/chat/new", system.url()));
+    phone.wait(
+        "document.querySelector('h1')?.innerText === 'A new conversation' && document.activeElement.id === 'main'",
+    );
+    assert_eq!(phone.eval("matchMedia('(pointer: coarse)').matches"), true);
+    let stranger = browser.tab(WIDE.0, WIDE.1, false);
+    stranger.open(&format!("http://ken.test:{}", system.address().port()));
+    stranger.sees("This browser needs a way in.");
+    stranger.eval("void document.querySelector('input[type=password]').focus()");
+    stranger.type_text("s3cret\u{201d}");
+    stranger.press("Enter");
+    stranger.sees("This has a character that a secret cannot have");
+    stranger.has_no_faults();
 }
 
 /// Rules of accessibility, pictures, and what the first look costs.
