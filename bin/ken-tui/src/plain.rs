@@ -173,6 +173,7 @@ impl Plain {
     fn print(&mut self, turn: &Turn, events: &mut Events) -> Result<(), Error> {
         let mut live = LiveText::default();
         let mut questions = self.questions();
+        questions.take_pending(&self.session.id)?;
         while let Some(batch) = events.next(Some(TICK))? {
             questions.read_line()?;
             // While a question is open, Ctrl+C ends the program, and the request stays open.
@@ -182,10 +183,7 @@ impl Plain {
             }
             for event in batch {
                 let text = |name: &str| text(&event, name);
-                if text("submissionId") != turn.submission {
-                    continue;
-                }
-                if Questions::concerns(&event) {
+                if Questions::concerns(&event) || !turn.owns(&event) {
                     put(live.end_line())?;
                     questions.take(&event);
                     self.idle.store(questions.is_open(), Ordering::Relaxed);

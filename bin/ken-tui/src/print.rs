@@ -93,14 +93,18 @@ fn follow(
     let mut events = gateway.events(&turn.stream, &turn.offset);
     let note = |text: &str| print_note(text.trim_end());
     let mut questions = Questions::new(gateway.clone(), Asking::Nobody, ken, note);
+    questions.take_pending(session)?;
     let mut live = LiveText::default();
     while let Some(batch) = events.next(Some(GLANCE))? {
         if interrupt.take() {
             gateway.clone().cancel(&local(), session, Some(&turn.submission))?;
         }
         for event in batch {
-            let text = |name: &str| text(&event, name);
-            if text("submissionId") != turn.submission {
+            if Questions::concerns(&event) {
+                put(live.end_line())?;
+            }
+            questions.take(&event);
+            if !turn.owns(&event) {
                 continue;
             }
             if as_json {
@@ -108,8 +112,7 @@ fn follow(
             } else {
                 put(&for_output(&live.add(&event)))?;
             }
-            questions.take(&event);
-            if text("type") == "submission_settled" {
+            if text(&event, "type") == "submission_settled" {
                 return outcome(&event);
             }
         }

@@ -128,6 +128,13 @@ pub struct Turn {
     pub offset: String,
 }
 
+impl Turn {
+    /// Whether an event is one of this turn. The stream also has those of the turns before it in the session.
+    pub fn owns(&self, event: &Value) -> bool {
+        event.get("submissionId").is_some_and(|id| *id == *self.submission)
+    }
+}
+
 impl Accepted {
     fn text(&self, pointer: &str) -> Option<String> {
         self.body.pointer(pointer).and_then(Value::as_str).map(str::to_owned)

@@ -22,7 +22,7 @@ pub(super) const GLANCE: Duration = Duration::from_millis(200);
 
 pub(super) struct TurnFollower<'a> {
     pub(super) turn: &'a Turn,
-    /// The approvals that the turn waits for.
+    /// The approvals that the turn waits for, or one before it in the session.
     pub(super) questions: Questions,
     pub(super) presenter: &'a mut Presenter,
     /// Stop with an error when no event has arrived for this long.
@@ -38,32 +38,35 @@ impl TurnFollower<'_> {
     pub(super) fn read_to_end(mut self, gateway: &Gateway, needed: &NeededParts) -> Result<Reply, Error> {
         let mut events = gateway.events(&self.turn.stream, &self.turn.offset);
         let mut progress = None;
+        self.questions.take_pending(self.reply.session.as_deref().unwrap_or_default())?;
         while let Some(batch) = events.next(Some(self.questions.tick(GLANCE)))? {
             if self.interrupt.take() {
                 let session = self.reply.session.as_deref().unwrap_or_default();
                 gateway.clone().cancel(&local(), session, Some(&self.turn.submission))?;
             }
             self.questions.read_line()?;
-            let own_events: Vec<Value> = batch.into_iter().filter(|event| self.is_of_turn(event)).collect();
-            if own_events.is_empty() {
-                self.wait(&mut progress, needed)?;
-                continue;
-            }
-            if !self.presenter.is_silent() || own_events.iter().any(Questions::concerns) {
+            if batch.iter().any(|event| self.may_print(event)) {
                 progress = None;
             }
-            self.last_event_at = Instant::now();
-            for event in own_events {
-                if self.take(&event)? {
+            for event in &batch {
+                if !self.turn.owns(event) {
+                    self.questions.take(event);
+                    continue;
+                }
+                self.last_event_at = Instant::now();
+                if self.take(event)? {
                     return Ok(self.reply);
                 }
             }
+            self.wait(&mut progress, needed)?;
         }
         Err(Error::unavailable("the session's stream ended before the turn did"))
     }
 
-    fn is_of_turn(&self, event: &Value) -> bool {
-        event.get("submissionId").is_some_and(|id| *id == *self.turn.submission)
+    /// Whether something may be printed about an event, for which the progress line makes place.
+    fn may_print(&self, event: &Value) -> bool {
+        let is_shown = if self.turn.owns(event) { !self.presenter.is_silent() } else { Questions::ends_turn(event) };
+        is_shown || Questions::concerns(event)
     }
 
     fn wait(&self, progress: &mut Option<Progress>, needed: &NeededParts) -> Result<(), Error> {
@@ -88,7 +91,7 @@ impl TurnFollower<'_> {
         Ok(())
     }
 
-    /// Handles an event of this submission. Returns true if it is the last one.
+    /// Handles an event of this turn. Returns true if it is the last one.
     fn take(&mut self, event: &Value) -> Result<bool, Error> {
         self.presenter.event(event)?;
         if Questions::concerns(event) {
