@@ -174,7 +174,11 @@ impl Plain {
         let mut live = LiveText::default();
         let mut questions = self.questions();
         questions.take_pending(&self.session.id)?;
-        while let Some(batch) = events.next(Some(TICK))? {
+        // An error is printed on a line of its own.
+        while let Some(batch) = events.next(Some(TICK)).inspect_err(|_| {
+            questions.end_line();
+            _ = put(live.end_line());
+        })? {
             questions.read_line()?;
             // While a question is open, Ctrl+C ends the program, and the request stays open.
             self.idle.store(questions.is_open(), Ordering::Relaxed);
@@ -201,7 +205,10 @@ impl Plain {
                     }
                     "tool" => format!("[{} done]", text("toolName")),
                     "task_start" => format!("[task for {} …]", text("agent")),
-                    "submission_settled" => return outcome(&event).map(|_| ()),
+                    "submission_settled" => {
+                        questions.end_line();
+                        return outcome(&event).map(|_| ());
+                    }
                     _ => continue,
                 };
                 put(live.end_line())?;

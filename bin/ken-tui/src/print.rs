@@ -95,7 +95,8 @@ fn follow(
     let mut questions = Questions::new(gateway.clone(), Asking::Nobody, ken, note);
     questions.take_pending(session)?;
     let mut live = LiveText::default();
-    while let Some(batch) = events.next(Some(GLANCE))? {
+    // An error is printed on a line of its own.
+    while let Some(batch) = events.next(Some(GLANCE)).inspect_err(|_| _ = put(live.end_line()))? {
         if interrupt.take() {
             gateway.clone().cancel(&local(), session, Some(&turn.submission))?;
         }

@@ -36,6 +36,16 @@ impl TurnFollower<'_> {
     /// Reads events from the offset at which the turn was accepted until the turn ends. Ctrl+C cancels the turn in its
     /// session.
     pub(super) fn read_to_end(mut self, gateway: &Gateway, needed: &NeededParts) -> Result<Reply, Error> {
+        let read = self.read(gateway, needed);
+        if read.is_err() {
+            // The error is printed on a line of its own.
+            self.questions.end_line();
+            _ = self.presenter.end_line();
+        }
+        read.map(|()| self.reply)
+    }
+
+    fn read(&mut self, gateway: &Gateway, needed: &NeededParts) -> Result<(), Error> {
         let mut events = gateway.events(&self.turn.stream, &self.turn.offset);
         let mut progress = None;
         self.questions.take_pending(self.reply.session.as_deref().unwrap_or_default())?;
@@ -55,7 +65,7 @@ impl TurnFollower<'_> {
                 }
                 self.last_event_at = Instant::now();
                 if self.take(event)? {
-                    return Ok(self.reply);
+                    return Ok(());
                 }
             }
             self.wait(&mut progress, needed)?;

@@ -120,6 +120,13 @@ impl Questions {
         if self.is_open() { TICK.min(otherwise) } else { otherwise }
     }
 
+    /// Ends the line of an open question, so that something else can be printed.
+    pub fn end_line(&self) {
+        if self.is_open() {
+            (self.print)("\n");
+        }
+    }
+
     /// Whether an event is about an approval. Its text is then printed by [`Questions::take`].
     pub fn concerns(event: &Value) -> bool {
         matches!(text(event, "type"), "approval_requested" | "approval_decided")
@@ -180,8 +187,8 @@ impl Questions {
         // The record also says who that is as ken knows it.
         let known = self.gateway.approval(id).ok().and_then(|record| Request::of(&record)?.outcome);
         let outcome = known.unwrap_or_else(|| decided(status, by));
-        let line_end = if self.is_open() { "\n" } else { "" };
-        (self.print)(&format!("{line_end}{outcome}: {summary}\n"));
+        self.end_line();
+        (self.print)(&format!("{outcome}: {summary}\n"));
         self.requests.remove(id);
         self.ask_again();
         self.ask();
