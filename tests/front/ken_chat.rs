@@ -5,7 +5,7 @@ use std::process::{Output, Stdio};
 use std::time::Duration;
 
 use ken_tests::provider::{Piece, Provider, Reply, openai};
-use ken_tests::{Builder, System, binary, until};
+use ken_tests::{Builder, System, Terminal, binary, until};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::{Value, json};
@@ -223,6 +223,40 @@ fn wrong_options_are_refused() {
         assert!(printed.contains(named), "{words:?}: {printed}");
     }
     assert_eq!(provider.received().len(), 0);
+}
+
+/// The system works also while it works on a turn before.
+#[test]
+fn a_turn_waits_for_the_one_before_it_as_long_as_this_has_data() {
+    let slow: Vec<Value> = (0..12).flat_map(|_| [json!({"text": "word "}), json!({"sleep_ms": 500})]).collect();
+    let system = Builder::default()
+        .script(&[
+            json!({"when": "slowly", "events": slow}),
+            json!({"when": "hold", "events": [{"text": "part"}, {"sleep_ms": 60_000}]}),
+            json!({"events": [{"text": "Hello."}]}),
+        ])
+        .start();
+    let begun = |prompt: &str| {
+        let mut child = system.command(&["chat", prompt]).stdout(Stdio::piped()).spawn().unwrap();
+        child.stdout.as_mut().unwrap().read_exact(&mut [0; 4]).unwrap();
+        child
+    };
+    let mut front = begun("slowly");
+    let mut terminal = Terminal::start(&system.command(&["chat", "-c", "more"]), 80, 24);
+    let output = system.ken(&["chat", "--wait", "2s", "-c", "again"]);
+    assert_eq!((is(&output, 0, "Hello.\n").as_str(), front.wait().unwrap().success()), ("", true));
+    terminal.wait_for_text("Hello.");
+    assert!(terminal.wait_for_end().success());
+    assert!(terminal.written().contains("ken: waiting for the turn before it · "), "{}", terminal.written());
+    // One that stands still is given up. On a terminal, the error does not stand behind what was said.
+    let mut front = begun("hold");
+    let said = is(&system.ken(&["chat", "--wait", "2s", "-c", "again"]), 75, "");
+    assert!(said.contains("no data has come for 2 s"), "{said}");
+    front.kill().unwrap();
+    front.wait().unwrap();
+    let mut terminal = Terminal::start(&system.command(&["chat", "--wait", "2s", "hold"]), 80, 24);
+    terminal.wait_for_screen("the error", |screen| screen.starts_with("part\nken: no data has come for 2 s"));
+    assert_eq!(terminal.wait_for_end().code(), Some(75));
 }
 
 /// The first Ctrl+C cancels the turn in the system, the second one ends the program at once.

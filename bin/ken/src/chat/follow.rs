@@ -28,6 +28,8 @@ pub(super) struct TurnFollower<'a> {
     /// Stop with an error when no event has arrived for this long.
     pub(super) timeout: Duration,
     pub(super) last_event_at: Instant,
+    /// Whether the newest event is one of a turn before this one in the session.
+    pub(super) is_behind: bool,
     pub(super) interrupt: &'a Interrupt,
     pub(super) reply: Reply,
 }
@@ -59,12 +61,12 @@ impl TurnFollower<'_> {
                 progress = None;
             }
             for event in &batch {
-                if !self.turn.owns(event) {
-                    self.questions.take(event);
-                    continue;
-                }
+                // The system works on what is asked also while it works on a turn before.
                 self.last_event_at = Instant::now();
-                if self.take(event)? {
+                self.is_behind = !self.turn.owns(event);
+                if self.is_behind {
+                    self.questions.take(event);
+                } else if self.take(event)? {
                     return Ok(());
                 }
             }
@@ -81,12 +83,14 @@ impl TurnFollower<'_> {
 
     fn wait(&self, progress: &mut Option<Progress>, needed: &NeededParts) -> Result<(), Error> {
         let silent = self.last_event_at.elapsed();
-        if silent < TICK || self.questions.is_open() {
+        if self.questions.is_open() || (silent < TICK && !self.is_behind) {
             return Ok(());
         }
         let decision = self.questions.waiting();
         let is_silent_for_good = silent >= self.timeout && decision.is_none();
-        let waiting = needed.waiting().or(decision);
+        let parts = if silent < TICK { None } else { needed.waiting() };
+        let turn = || self.is_behind.then(|| "waiting for the turn before it".to_owned());
+        let waiting = parts.or(decision).or_else(turn);
         if is_silent_for_good {
             let for_what = waiting.map_or_else(String::new, |waiting| format!(", {waiting}"));
             let message = format!("no data has come for {} s{for_what}", silent.as_secs());

@@ -211,6 +211,7 @@ impl ChatRun<'_> {
             presenter,
             timeout: self.chat.wait,
             last_event_at: Instant::now(),
+            is_behind: false,
             interrupt: &self.interrupt,
             reply,
         };
