@@ -22,7 +22,7 @@ use crate::find::Finder;
 use crate::message::Selector;
 use crate::model::events::text;
 use crate::model::{PREFLIGHT, greeting, name_of, sentence};
-use crate::net::{PAGE, missing, open, preflight, readiness, works_in};
+use crate::net::{PAGE, open, preflight, readiness, works_in};
 use crate::print::{for_output, outcome, print_note, put, with_retry_notes};
 
 /// How often it is checked whether a running turn must be cancelled.
@@ -32,10 +32,7 @@ pub(crate) fn run(finder: &Finder, selector: &Selector) -> Result<ExitCode, Erro
     let mut gateway = with_retry_notes(finder.gateway(print_note)?);
     let report: Vec<String> =
         preflight(&gateway, readiness(&gateway).ok().as_ref()).into_iter().map(|row| row.text).collect();
-    let session = open(&mut gateway, selector)?;
-    if let Some(remark) = missing(&mut gateway, selector, &session) {
-        print_note(&remark);
-    }
+    let session = open(&mut gateway, finder, selector, print_note)?;
     session.workspace.iter().for_each(|folder| print_note(&works_in(folder)));
     let failed = |error: io::Error| Error::internal(error.to_string());
     let (idle, interrupted) = (Arc::new(AtomicBool::new(true)), Arc::new(AtomicBool::new(false)));

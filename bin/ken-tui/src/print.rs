@@ -18,7 +18,7 @@ use serde_json::Value;
 use crate::find::Finder;
 use crate::message::Selector;
 use crate::model::events::text;
-use crate::net::open;
+use crate::net::last;
 
 /// The longest wait for events before it is checked whether Ctrl+C was pressed.
 const GLANCE: Duration = Duration::from_millis(200);
@@ -32,12 +32,16 @@ pub(crate) fn run(finder: &Finder, words: &str, selector: &Selector, as_json: bo
     let session = match selector {
         // The gateway creates the session together with the prompt.
         Selector::Fresh(None) => None,
+        Selector::Fresh(folder) => Some(gateway.create_session(folder.as_deref())?.id),
         // A program cannot see that a fresh session has begun instead, so that is an error.
         Selector::Named(word) => {
             let id = gateway.session_of_word(word);
             Some(gateway.existing_session(&id)?.id)
         }
-        selector => Some(open(&mut gateway, selector)?.id),
+        Selector::Last => {
+            let id = last(&mut gateway)?;
+            Some(id.ok_or_else(|| Error::not_found("there is no session to continue"))?)
+        }
     };
     let interrupt = Interrupt::catch()?;
     // The gateway may have accepted the prompt before its answer is here.

@@ -220,11 +220,15 @@ impl Gateway {
     /// # Errors
     /// As [`Gateway::call`]: `forbidden` if the folder is not trusted.
     pub fn create_session(&mut self, folder: Option<&Path>) -> Result<Session, Error> {
+        self.open_session("/api/chat/sessions", folder)
+    }
+
+    fn open_session(&mut self, target: &str, folder: Option<&Path>) -> Result<Session, Error> {
         let mut body = json!(local());
         if let Some(folder) = folder {
             body["workspace"] = folder.display().to_string().into();
         }
-        session_of(&self.post("/api/chat/sessions", &body)?)
+        session_of(&self.post(target, &body)?)
     }
 
     /// Returns the session with this id or explicit name. Unlike [`Gateway::resume_session`], it never makes one.
@@ -264,13 +268,13 @@ impl Gateway {
         nearest(word, names.flatten().filter_map(Value::as_str)).map(str::to_owned)
     }
 
-    /// Opens the session with this id or explicit name, or a new one if nothing matches.
+    /// Opens the session with this id or explicit name, or a new one if nothing matches, which works in this folder as by
+    /// [`Gateway::create_session`].
     ///
     /// # Errors
     /// As [`Gateway::call`]: `forbidden` for the id of another identity, `conflict` for a name that several sessions have.
-    pub fn resume_session(&mut self, selector: &str) -> Result<Session, Error> {
-        let target = format!("/api/chat/sessions/{}/resume", encode_segment(selector));
-        session_of(&self.post(&target, &json!(local()))?)
+    pub fn resume_session(&mut self, selector: &str, folder: Option<&Path>) -> Result<Session, Error> {
+        self.open_session(&format!("/api/chat/sessions/{}/resume", encode_segment(selector)), folder)
     }
 
     /// Returns the newest sessions of everybody, at most `limit` (1 to 100), without those that have neither a visible prompt nor a
