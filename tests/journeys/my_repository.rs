@@ -279,7 +279,18 @@ fn what_must_not_be_trusted_is_refused_with_the_reason() {
     holds(&trust(Path::new("/")), 2, "cannot be trusted");
     holds(&trust(system.home()), 2, "ken's own");
     holds(&trust(&system.home().join("state/store")), 2, "lies in ken's own");
-    holds(&trust(Path::new("/tmp")), 2, "others can change it");
+    // A folder as /tmp is of use to others only with its mode.
+    let shared = person.0.path().join("shared");
+    fs::create_dir(&shared).unwrap();
+    for (mode, remedy) in
+        [(0o1777, "trust a folder of your own below it"), (0o777, "chmod go-w "), (0o2775, "chmod go-w ")]
+    {
+        fs::set_permissions(&shared, fs::Permissions::from_mode(mode)).unwrap();
+        let refused = trust(&shared);
+        holds(&refused, 2, &format!("has mode {mode:04o}, others can change it"));
+        holds(&refused, 2, remedy);
+        assert_eq!(text(&refused).contains("chmod"), remedy.starts_with("chmod"), "{refused:?}");
+    }
     holds(&trust(&person.site().join("sum.sh")), 2, "sum.sh");
     holds(&trust(&person.site()), 0, "trusted: ");
     holds(&trust(&person.site().join("docs")), 2, "lies in the trusted folder");
