@@ -511,6 +511,33 @@ fn a_request_that_expires_is_no_question_of_the_next_turn_any_more() {
 }
 
 #[test]
+fn only_what_can_be_decided_is_completed() {
+    let system = started(builder());
+    let offered = |verb: &str| {
+        let output = String::from_utf8(system.ken(&["complete", "--", verb, ""]).stdout).unwrap();
+        let word = |line: &str| line.split('\t').next().unwrap_or_default().to_owned();
+        output.lines().map(word).collect::<Vec<_>>()
+    };
+    assert_eq!(offered("approve"), [""; 0]);
+    let first = unattended(system.command(&["chat", "the note"]));
+    let one = request(&system)["id"].as_str().unwrap().to_owned();
+    for verb in ["approve", "deny", "approvals"] {
+        assert_eq!(offered(verb), ["last", &one], "{verb}");
+    }
+    let second = unattended(system.command(&["chat", "the command"]));
+    until("another one is pending", || pending(&system).len() == 2);
+    let two = pending(&system)[1]["requestId"].as_str().unwrap().to_owned();
+    assert_eq!(offered("deny"), [one.clone(), two.clone()]);
+    decide(&system, &pending(&system)[0]["request"], false);
+    assert_eq!((offered("deny"), offered("approvals").len()), (vec!["last".to_owned(), two], 3));
+    decide(&system, &request(&system), false);
+    assert_eq!(offered("approve"), [""; 0]);
+    for child in [first, second] {
+        assert_eq!(ended(child).2, Some(0));
+    }
+}
+
+#[test]
 fn the_status_counts_what_waits() {
     let system = started(builder());
     let note = |system: &System| String::from_utf8(system.ken(&["status"]).stderr).unwrap();
