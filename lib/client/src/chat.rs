@@ -71,6 +71,9 @@ impl Session {
     }
 }
 
+/// The maximum number of sessions in one answer of the gateway.
+const MAX_PAGE: u32 = 100;
+
 /// Which sessions are listed.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Chosen {
@@ -277,24 +280,29 @@ impl Gateway {
         self.open_session(&format!("/api/chat/sessions/{}/resume", encode_segment(selector)), folder)
     }
 
-    /// Returns the newest sessions of everybody, at most `limit` (1 to 100), without those that have neither a visible prompt nor a
-    /// name.
-    pub fn sessions(&mut self, chosen: Chosen, limit: u32) -> Result<Vec<Value>, Error> {
+    /// Returns the newest sessions of everybody, at most `limit`, without those that have neither a visible prompt nor a name, and
+    /// whether there are more.
+    pub fn sessions(&mut self, chosen: Chosen, limit: u32) -> Result<(Vec<Value>, bool), Error> {
         let archived = if chosen.archived { "&archived=1" } else { "" };
         let scheduled = if chosen.scheduled { "" } else { "&scheduled=0" };
-        self.list(&format!("limit={limit}{archived}{scheduled}"))
-    }
-
-    /// Returns the newest sessions of the person at the terminal, as [`Gateway::sessions`], without those of schedules.
-    pub fn own_sessions(&mut self, limit: u32) -> Result<Vec<Value>, Error> {
-        self.list(&format!("limit={limit}&scheduled=0&{}", query(&local())))
-    }
-
-    fn list(&mut self, which: &str) -> Result<Vec<Value>, Error> {
-        match self.get(&format!("/api/chat/sessions?empty=0&{which}"))?.get_mut("sessions").map(Value::take) {
-            Some(Value::Array(sessions)) => Ok(sessions),
-            _ => Err(Error::internal("the gateway's answer has no list of sessions")),
+        let (mut sessions, mut left, mut after) = (Vec::new(), limit, String::new());
+        loop {
+            let count = left.min(MAX_PAGE);
+            let page = self.get(&format!("/api/chat/sessions?empty=0&limit={count}{archived}{scheduled}{after}"))?;
+            sessions.extend(list_of(&page)?.iter().cloned());
+            left -= count;
+            match page.pointer("/page/after").and_then(Value::as_str) {
+                Some(next) if left > 0 => after = format!("&after={}", encode_query(next)),
+                next => return Ok((sessions, next.is_some())),
+            }
         }
+    }
+
+    /// Returns the newest sessions of the person at the terminal, at most `limit` (1 to 100), as [`Gateway::sessions`], without those of
+    /// schedules.
+    pub fn own_sessions(&mut self, limit: u32) -> Result<Vec<Value>, Error> {
+        let target = format!("/api/chat/sessions?empty=0&limit={limit}&scheduled=0&{}", query(&local()));
+        list_of(&self.get(&target)?).map(<[Value]>::to_vec)
     }
 
     /// Returns a page of the sessions of the person at the terminal, newest first, in the form of the gateway's response, without
@@ -329,6 +337,11 @@ pub fn failure(turn: &Value) -> &str {
     let error = turn.get("error");
     let message = error.and_then(Value::as_str).or_else(|| error?.get("message")?.as_str());
     message.unwrap_or("the turn failed")
+}
+
+fn list_of(page: &Value) -> Result<&[Value], Error> {
+    let sessions = page.get("sessions").and_then(Value::as_array);
+    sessions.map(Vec::as_slice).ok_or_else(|| Error::internal("the gateway's answer has no list of sessions"))
 }
 
 fn session_of(answer: &Value) -> Result<Session, Error> {
