@@ -1,7 +1,8 @@
 //! `ken chat` with its options: templates, fragments, attachments, a schema and a model.
 
+use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
-use std::process::{Output, Stdio};
+use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
 use ken_tests::provider::{Piece, Provider, Reply, openai};
@@ -259,6 +260,34 @@ fn a_turn_waits_for_the_one_before_it_as_long_as_this_has_data() {
     assert_eq!(terminal.wait_for_end().code(), Some(75));
 }
 
+/// A shell leaves its loop only if the key has ended the program.
+#[test]
+fn control_c_ends_the_loop_of_a_shell() {
+    let system = ken_tests::scripted();
+    let home = system.home().display();
+    for (times, words) in
+        [(1, "chat"), (2, "chat"), (1, "tui --print"), (2, "tui --print"), (1, "tui --plain --session")]
+    {
+        let mut shell = Command::new("bash");
+        let script = format!("for i in 1 2 3; do {} --home {home} {words} 'hold on'; done", binary("ken").display());
+        let mut terminal = Terminal::start(shell.arg("-c").arg(script), 80, 24);
+        let (shown, is_plain) = if words.contains("plain") { ("> ", true) } else { ("part", false) };
+        terminal.wait_for_text(shown);
+        if times == 2 {
+            system.signal("gateway", Signal::SIGSTOP);
+            terminal.press("\u{3}");
+            std::thread::sleep(Duration::from_millis(300));
+        }
+        terminal.press("\u{3}");
+        let status = terminal.wait_for_end();
+        if times == 2 {
+            system.signal("gateway", Signal::SIGCONT);
+        }
+        assert_eq!(status.signal(), Some(Signal::SIGINT as i32), "{words}: {}", terminal.written());
+        assert!(is_plain || terminal.written().matches("part").count() == 1, "{words}: {}", terminal.written());
+    }
+}
+
 /// The first Ctrl+C cancels the turn in the system, the second one ends the program at once.
 #[test]
 fn control_c_cancels_the_turn_and_then_ends_the_program() {
@@ -283,7 +312,8 @@ fn control_c_cancels_the_turn_and_then_ends_the_program() {
         if times == 2 {
             system.signal("gateway", Signal::SIGCONT);
         }
-        assert_eq!(output.status.code(), Some(130), "{output:?}");
+        // A shell reports this as 130.
+        assert_eq!(output.status.signal(), Some(Signal::SIGINT as i32), "{output:?}");
         String::from_utf8(output.stderr).unwrap()
     };
     for words in [&["chat", "hold on"][..], &["tui", "--print", "hold on"]] {
@@ -318,7 +348,7 @@ fn control_c_cancels_a_prompt_that_is_being_sent() {
         system.signal("store", Signal::SIGCONT);
         let output = child.wait_with_output().unwrap();
         let said = String::from_utf8(output.stderr).unwrap();
-        assert_eq!(output.status.code(), Some(130), "{words:?}: {said}");
+        assert_eq!(output.status.signal(), Some(Signal::SIGINT as i32), "{words:?}: {said}");
         assert!(said.contains("the turn was cancelled; what was said is kept"), "{words:?}: {said}");
         let shown = String::from_utf8(system.ken(&["show", "last"]).stdout).unwrap();
         assert!(shown.contains("hold on") && !shown.contains("(running)"), "{words:?}: {shown}");

@@ -37,7 +37,7 @@ pub(crate) fn run(finder: &Finder, selector: &Selector) -> Result<ExitCode, Erro
     let failed = |error: io::Error| Error::internal(error.to_string());
     let (idle, interrupted) = (Arc::new(AtomicBool::new(true)), Arc::new(AtomicBool::new(false)));
     // Ctrl+C ends the program while it waits for a line. While a turn is running, it cancels the turn.
-    signal_hook::flag::register_conditional_shutdown(SIGINT, 130, Arc::clone(&idle)).map_err(failed)?;
+    signal_hook::flag::register_conditional_default(SIGINT, Arc::clone(&idle)).map_err(failed)?;
     signal_hook::flag::register(SIGINT, Arc::clone(&interrupted)).map_err(failed)?;
     let mut plain = Plain { gateway, session, ken: finder.command(), idle, interrupted };
     put(&format!("session {}\n", plain.session.id))?;

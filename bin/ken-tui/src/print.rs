@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use ken_client::approvals::{Asking, Questions};
 use ken_client::chat::{Accepted, Prompt, Turn, failure, local};
-use ken_client::interrupt::{Interrupt, STATUS};
+use ken_client::interrupt::{self, Interrupt};
 use ken_client::piped::{fenced, is_piped, read_stdin, text_of_stdin};
 use ken_client::{Gateway, LiveText};
 use ken_text::for_terminal;
@@ -55,7 +55,7 @@ pub(crate) fn run(finder: &Finder, words: &str, selector: &Selector, as_json: bo
             match followed {
                 Err(_) if interrupt.was_for_turn() => {
                     print_note("the turn was cancelled; what was said is kept");
-                    Ok(ExitCode::from(STATUS))
+                    Ok(interrupt::end())
                 }
                 followed => followed,
             }
