@@ -159,6 +159,17 @@ fn a_request_is_decided_by_the_editor_by_others_or_by_nobody() {
     let (reply, before) = editor.reply(10);
     assert_eq!((&reply["result"]["stopReason"], said(&before).trim()), (&json!("end_turn"), "Done."));
 
+    // What an editor has left behind is asked about again with the next prompt, and by every editor that then waits.
+    asked(&mut editor, 13, "please, left behind");
+    assert_eq!(editor.finish().1, Some(0));
+    let mut editor = Editor::start(&system);
+    editor.call(1, "session/load", json!({"sessionId": id, "cwd": path, "mcpServers": []}));
+    let question = asked(&mut editor, 14, "and now?");
+    answer(&mut editor, &question, json!({"outcome": "selected", "optionId": "allow_once"}));
+    let (reply, before) = editor.reply(14);
+    assert_eq!((&reply["result"]["stopReason"], said(&before).trim()), (&json!("end_turn"), "Hello."), "{before:?}");
+    assert!(before.iter().all(|message| message["method"] == "session/update"), "asked once: {before:?}");
+
     let question = asked(&mut editor, 11, "please, in this session");
     answer(&mut editor, &question, json!({"outcome": "selected", "optionId": "allow_always"}));
     assert_eq!(said(&editor.reply(11).1).trim(), "Done.");

@@ -1,5 +1,6 @@
 //! The command `ken` with a whole system: sessions, runs, knowledge, configuration, help and access.
 
+use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpListener;
 use std::os::unix::process::ExitStatusExt;
@@ -76,6 +77,31 @@ fn a_session_is_named_continued_and_shown() {
     assert_eq!(refused(&system, &["cancel", short], 2)["code"], "conflict");
     assert_eq!(refused(&system, &["show", "0123abcd"], 2)["code"], "not_found");
     assert_eq!(refused(&system, &["chat", "-c", "-s", "nightly", "x"], 2)["code"], "invalid");
+}
+
+#[test]
+fn a_list_of_sessions_says_whether_there_are_more() {
+    let system = System::start();
+    let local = [("connector", "tui"), ("actorId", "local-tui"), ("conversationId", "local-tui")];
+    for number in 0..102 {
+        let mut body: Value = local.iter().map(|(name, value)| (name.to_string(), json!(value))).collect();
+        body["text"] = json!(format!("/new n{number}"));
+        system.post("/api/chat/events", &body).expect(200);
+    }
+    for (arguments, shown, has_more) in [
+        (&["sessions", "--json"][..], 50, true),
+        (&["sessions", "--json", "-n", "100"], 100, true),
+        (&["sessions", "--json", "-n", "101"], 101, true),
+        (&["sessions", "--json", "-n", "102"], 102, false),
+        (&["sessions", "--json", "-n", "1000"], 102, false),
+        (&["sessions", "--json", "--archived"], 0, false),
+    ] {
+        let (stdout, stderr, status) = channels(&system.ken(arguments));
+        let ids: BTreeSet<&str> = stdout.lines().collect();
+        assert_eq!((ids.len(), status), (shown, 0), "{arguments:?}: {stderr}");
+        let note = format!("ken: there are more than these {shown} sessions: `ken --home {}", system.home().display());
+        assert_eq!((stderr.starts_with(&note), stderr.lines().count()), (has_more, usize::from(has_more)), "{stderr}");
+    }
 }
 
 #[test]

@@ -1,11 +1,12 @@
 //! `ken chat` with its options: templates, fragments, attachments, a schema and a model.
 
+use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
-use std::process::{Output, Stdio};
+use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
 use ken_tests::provider::{Piece, Provider, Reply, openai};
-use ken_tests::{Builder, System, binary, until};
+use ken_tests::{Builder, System, Terminal, binary, until};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::{Value, json};
@@ -225,6 +226,68 @@ fn wrong_options_are_refused() {
     assert_eq!(provider.received().len(), 0);
 }
 
+/// The system works also while it works on a turn before.
+#[test]
+fn a_turn_waits_for_the_one_before_it_as_long_as_this_has_data() {
+    let slow: Vec<Value> = (0..12).flat_map(|_| [json!({"text": "word "}), json!({"sleep_ms": 500})]).collect();
+    let system = Builder::default()
+        .script(&[
+            json!({"when": "slowly", "events": slow}),
+            json!({"when": "hold", "events": [{"text": "part"}, {"sleep_ms": 60_000}]}),
+            json!({"events": [{"text": "Hello."}]}),
+        ])
+        .start();
+    let begun = |prompt: &str| {
+        let mut child = system.command(&["chat", prompt]).stdout(Stdio::piped()).spawn().unwrap();
+        child.stdout.as_mut().unwrap().read_exact(&mut [0; 4]).unwrap();
+        child
+    };
+    let mut front = begun("slowly");
+    let mut terminal = Terminal::start(&system.command(&["chat", "-c", "more"]), 80, 24);
+    let output = system.ken(&["chat", "--wait", "2s", "-c", "again"]);
+    assert_eq!((is(&output, 0, "Hello.\n").as_str(), front.wait().unwrap().success()), ("", true));
+    terminal.wait_for_text("Hello.");
+    assert!(terminal.wait_for_end().success());
+    assert!(terminal.written().contains("ken: waiting for the turn before it · "), "{}", terminal.written());
+    // One that stands still is given up. On a terminal, the error does not stand behind what was said.
+    let mut front = begun("hold");
+    let said = is(&system.ken(&["chat", "--wait", "2s", "-c", "again"]), 75, "");
+    assert!(said.contains("no data has come for 2 s"), "{said}");
+    front.kill().unwrap();
+    front.wait().unwrap();
+    let mut terminal = Terminal::start(&system.command(&["chat", "--wait", "2s", "hold"]), 80, 24);
+    terminal.wait_for_screen("the error", |screen| screen.starts_with("part\nken: no data has come for 2 s"));
+    assert_eq!(terminal.wait_for_end().code(), Some(75));
+}
+
+/// A shell leaves its loop only if the key has ended the program.
+#[test]
+fn control_c_ends_the_loop_of_a_shell() {
+    let system = ken_tests::scripted();
+    let home = system.home().display();
+    for (times, words) in
+        [(1, "chat"), (2, "chat"), (1, "tui --print"), (2, "tui --print"), (1, "tui --plain --session")]
+    {
+        let mut shell = Command::new("bash");
+        let script = format!("for i in 1 2 3; do {} --home {home} {words} 'hold on'; done", binary("ken").display());
+        let mut terminal = Terminal::start(shell.arg("-c").arg(script), 80, 24);
+        let (shown, is_plain) = if words.contains("plain") { ("> ", true) } else { ("part", false) };
+        terminal.wait_for_text(shown);
+        if times == 2 {
+            system.signal("gateway", Signal::SIGSTOP);
+            terminal.press("\u{3}");
+            std::thread::sleep(Duration::from_millis(300));
+        }
+        terminal.press("\u{3}");
+        let status = terminal.wait_for_end();
+        if times == 2 {
+            system.signal("gateway", Signal::SIGCONT);
+        }
+        assert_eq!(status.signal(), Some(Signal::SIGINT as i32), "{words}: {}", terminal.written());
+        assert!(is_plain || terminal.written().matches("part").count() == 1, "{words}: {}", terminal.written());
+    }
+}
+
 /// The first Ctrl+C cancels the turn in the system, the second one ends the program at once.
 #[test]
 fn control_c_cancels_the_turn_and_then_ends_the_program() {
@@ -249,7 +312,8 @@ fn control_c_cancels_the_turn_and_then_ends_the_program() {
         if times == 2 {
             system.signal("gateway", Signal::SIGCONT);
         }
-        assert_eq!(output.status.code(), Some(130), "{output:?}");
+        // A shell reports this as 130.
+        assert_eq!(output.status.signal(), Some(Signal::SIGINT as i32), "{output:?}");
         String::from_utf8(output.stderr).unwrap()
     };
     for words in [&["chat", "hold on"][..], &["tui", "--print", "hold on"]] {
@@ -284,7 +348,7 @@ fn control_c_cancels_a_prompt_that_is_being_sent() {
         system.signal("store", Signal::SIGCONT);
         let output = child.wait_with_output().unwrap();
         let said = String::from_utf8(output.stderr).unwrap();
-        assert_eq!(output.status.code(), Some(130), "{words:?}: {said}");
+        assert_eq!(output.status.signal(), Some(Signal::SIGINT as i32), "{words:?}: {said}");
         assert!(said.contains("the turn was cancelled; what was said is kept"), "{words:?}: {said}");
         let shown = String::from_utf8(system.ken(&["show", "last"]).stdout).unwrap();
         assert!(shown.contains("hold on") && !shown.contains("(running)"), "{words:?}: {shown}");

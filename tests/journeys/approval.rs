@@ -42,6 +42,14 @@ fn script() -> Vec<Value> {
         lines.push(call(what, "task", &json!({"agent": "coding-worker", "prompt": task})));
         lines.push(text(what, 1, "The turn is over."));
     }
+    for (file, after) in [("ONE", 0), ("TWO", 1)] {
+        let arguments = json!({"path": format!("repos/site/{file}"), "content": "A number.\n"});
+        let call = json!({"tool": {"name": "write_file", "arguments": arguments}});
+        lines.push(json!({"when": "worker: two of them", "after_tools": after, "events": [call]}));
+    }
+    lines.push(text("worker: two of them", 2, "Tried."));
+    lines.push(call("two of them", "task", &json!({"agent": "coding-worker", "prompt": "worker: two of them"})));
+    lines.push(text("two of them", 1, "The turn is over."));
     lines.push(json!({"events": [{"text": "An answer."}]}));
     lines
 }
@@ -415,6 +423,118 @@ fn a_long_diff_is_read_whole_on_every_terminal_before_it_is_approved() {
     assert_eq!(status, Some(0), "{stderr}");
     assert!(stderr.contains("shows it and how to approve it"), "{stderr}");
     assert!(written.exists());
+}
+
+/// Leaves a request behind, as of a terminal that was closed. Returns it, and its session.
+fn left_behind(system: &System, prompt: &str) -> (Value, String) {
+    let terminal = chat(system, &["chat", prompt]);
+    terminal.wait_for_text("[a]pprove once");
+    drop(terminal);
+    let request = request(system);
+    let session = request["metadata"]["sessionId"].as_str().unwrap().to_owned();
+    (request, session)
+}
+
+/// The next turn of the session waits for the request, and its client shows it, once.
+#[test]
+fn a_request_that_was_left_behind_is_shown_by_the_client_of_the_next_turn() {
+    let system = started(builder());
+    let (left, session) = left_behind(&system, "the note");
+    let id = left["id"].as_str().unwrap();
+    let clients = [
+        unattended(system.command(&["chat", "--wait", "1s", "-s", &session, "more"])),
+        unattended(system.command(&["chat", "--wait", "1s", "--events", "-c", "more"])),
+        unattended(client(&system, &["--session", &session, "--print", "more"])),
+        unattended(client(&system, &["-c", "--print", "more", "--json"])),
+    ];
+    until("all turns are queued", || {
+        let runs = system.get("/api/telemetry/runs?limit=10").expect(200).json();
+        runs["runs"].as_array().unwrap().iter().filter(|run| run["status"] == "queued").count() == clients.len()
+    });
+    let why: Value = serde_json::from_slice(&system.ken(&["why", "last", "--json"]).stdout).unwrap();
+    let front = left["metadata"]["submissionId"].as_str().unwrap();
+    let cause = format!("It waits for the end of the turn {front}, which waits for a decision: `ken approvals {id}`.");
+    assert_eq!((&why["status"], &why["cause"]), (&json!("queued"), &json!(cause)));
+    // The wait for a person is longer than the clients would wait for data.
+    std::thread::sleep(Duration::from_secs(3));
+    decide(&system, &left, false);
+    for client in clients {
+        let (stdout, stderr, status) = ended(client);
+        let lines: Vec<&str> = stderr.lines().collect();
+        assert_eq!((lines.len(), status), (2, Some(0)), "{stderr}");
+        assert!(lines[0].contains("waiting for a decision: Edit repos/site/NOTE"), "{stderr}");
+        assert!(["approve", "deny"].iter().all(|verb| lines[0].contains(&format!(" {verb} {id}`"))), "{stderr}");
+        assert!(lines[1].contains("denied by ada") && lines[1].ends_with(": Edit repos/site/NOTE"), "{stderr}");
+        // The events are those of the own turn.
+        assert!(stdout == "An answer.\n" || !stdout.is_empty() && !stdout.contains("approval_"), "{stdout}");
+    }
+    // Each of two requests of the turn before is asked about once, wherever the other one is decided.
+    left_behind(&system, "two of them");
+    let mut terminal = chat(&system, &["chat", "-c", "more"]);
+    terminal
+        .wait_for_screen("the first", |screen| screen.contains("repos/site/ONE") && screen.contains("[a]pprove once"));
+    terminal.type_line("a");
+    terminal.wait_for_screen("the second", |screen| screen.matches("[a]pprove once").count() == 2);
+    let second = request(&system);
+    assert_eq!(second["target"], "repos/site/TWO");
+    decide(&system, &second, true);
+    terminal.wait_for_text("approved by ada");
+    terminal.wait_for_text("An answer.");
+    assert!(terminal.wait_for_end().success());
+    assert_eq!(terminal.written().matches("A decision is needed").count(), 2, "{}", terminal.written());
+    assert!(site(&system).join("ONE").exists() && site(&system).join("TWO").exists());
+    // In line mode, the turn of another client comes before a prompt that is typed.
+    let mut plain = open(&system, &["--plain", "-c"]);
+    plain.wait_for_text("> more");
+    let other = unattended(system.command(&["chat", "-c", "the note"]));
+    assert_eq!(request(&system)["target"], "repos/site/NOTE");
+    plain.type_line("and now?");
+    plain.wait_for_text("[a]pprove once");
+    plain.type_line("d");
+    plain.wait_for_text(&format!("denied by {}", me()));
+    plain.wait_for_screen("its own answer", |screen| screen.matches("An answer.").count() == 2);
+    assert_eq!(ended(other).2, Some(0));
+}
+
+/// Nobody decides, and the turn goes on by itself.
+#[test]
+fn a_request_that_expires_is_no_question_of_the_next_turn_any_more() {
+    let system = started(builder().config("[approvals]\nexpiry_ms = 4000\n"));
+    let (left, session) = left_behind(&system, "the note");
+    let mut terminal = chat(&system, &["chat", "-s", &session, "more"]);
+    terminal.wait_for_text("[a]pprove once");
+    terminal.wait_for_text("expired: Edit repos/site/NOTE");
+    terminal.wait_for_text("An answer.");
+    assert!(terminal.wait_for_end().success());
+    let id = left["id"].as_str().unwrap();
+    assert_eq!(system.get(&format!("/api/approvals/{id}")).expect(200).text("/status"), "expired");
+}
+
+#[test]
+fn only_what_can_be_decided_is_completed() {
+    let system = started(builder());
+    let offered = |verb: &str| {
+        let output = String::from_utf8(system.ken(&["complete", "--", verb, ""]).stdout).unwrap();
+        let word = |line: &str| line.split('\t').next().unwrap_or_default().to_owned();
+        output.lines().map(word).collect::<Vec<_>>()
+    };
+    assert_eq!(offered("approve"), [""; 0]);
+    let first = unattended(system.command(&["chat", "the note"]));
+    let one = request(&system)["id"].as_str().unwrap().to_owned();
+    for verb in ["approve", "deny", "approvals"] {
+        assert_eq!(offered(verb), ["last", &one], "{verb}");
+    }
+    let second = unattended(system.command(&["chat", "the command"]));
+    until("another one is pending", || pending(&system).len() == 2);
+    let two = pending(&system)[1]["requestId"].as_str().unwrap().to_owned();
+    assert_eq!(offered("deny"), [one.clone(), two.clone()]);
+    decide(&system, &pending(&system)[0]["request"], false);
+    assert_eq!((offered("deny"), offered("approvals").len()), (vec!["last".to_owned(), two], 3));
+    decide(&system, &request(&system), false);
+    assert_eq!(offered("approve"), [""; 0]);
+    for child in [first, second] {
+        assert_eq!(ended(child).2, Some(0));
+    }
 }
 
 #[test]

@@ -2,6 +2,7 @@
 //! undo, with the shipped coding worker.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
@@ -278,7 +279,18 @@ fn what_must_not_be_trusted_is_refused_with_the_reason() {
     holds(&trust(Path::new("/")), 2, "cannot be trusted");
     holds(&trust(system.home()), 2, "ken's own");
     holds(&trust(&system.home().join("state/store")), 2, "lies in ken's own");
-    holds(&trust(Path::new("/tmp")), 2, "others can change it");
+    // A folder as /tmp is of use to others only with its mode.
+    let shared = person.0.path().join("shared");
+    fs::create_dir(&shared).unwrap();
+    for (mode, remedy) in
+        [(0o1777, "trust a folder of your own below it"), (0o777, "chmod go-w "), (0o2775, "chmod go-w ")]
+    {
+        fs::set_permissions(&shared, fs::Permissions::from_mode(mode)).unwrap();
+        let refused = trust(&shared);
+        holds(&refused, 2, &format!("has mode {mode:04o}, others can change it"));
+        holds(&refused, 2, remedy);
+        assert_eq!(text(&refused).contains("chmod"), remedy.starts_with("chmod"), "{refused:?}");
+    }
     holds(&trust(&person.site().join("sum.sh")), 2, "sum.sh");
     holds(&trust(&person.site()), 0, "trusted: ");
     holds(&trust(&person.site().join("docs")), 2, "lies in the trusted folder");
@@ -294,6 +306,55 @@ fn what_must_not_be_trusted_is_refused_with_the_reason() {
     create(json!("src/site")).refused(403, "forbidden", "/workspace");
     assert_eq!(create(json!(format!("{}/", site.display()))).expect(201).at("/session/workspace"), json!(site));
     create(json!(7)).refused(400, "invalid", "/workspace");
+}
+
+/// Also where a new session takes the place of one that does not exist.
+#[test]
+fn the_terminal_client_works_in_the_trusted_folder_whichever_session_it_was_to_continue() {
+    let (provider, person) = (repairing(), Person::new());
+    let system = start(&provider);
+    let (site, docs) = (person.site(), person.site().join("docs"));
+    let none = person.run(&system, &docs, &["tui", "-c", "--print", "hello"]);
+    holds(&none, 2, "there is no session to continue");
+    holds(
+        &person.run(&system, &docs, &["tui", "--session", "last", "--print", "hello"]),
+        2,
+        "there is no session to continue",
+    );
+    // Nobody is asked about a folder that is not trusted yet.
+    let begins = |words: &[&str], told: &str| {
+        let mut terminal = Terminal::start(&person.ken(&system, &docs, words), 200, 40);
+        let screen = terminal.wait_for_screen(told, |screen| screen.contains(told) && screen.contains("Repaired."));
+        assert!(!screen.contains("[y]es"), "{screen}");
+        terminal.press("\u{4}");
+        assert!(terminal.wait_for_end().success());
+        workspaces(&system).remove(0)
+    };
+    assert_eq!(begins(&["tui", "-c"], "there is no session to continue: this is a new one"), Value::Null);
+    holds(&person.run(&system, &site, &["workspace", "trust"]), 0, "trusted: ");
+    let works = format!("the agent works in {}", site.display());
+    for words in [&["tui", "--session", "nosuch"][..], &["tui", "--plain", "--session", "nosuch"]] {
+        assert_eq!(begins(words, &works), json!(site), "{words:?}");
+    }
+    for words in [&["tui", "-c"][..], &["tui", "--session", "last"], &["tui", "--plain", "-c"]] {
+        for session in system.get("/api/chat/sessions").expect(200).json()["sessions"].as_array().unwrap() {
+            let id = session["sessionId"].as_str().unwrap();
+            holds(&person.run(&system, &docs, &["sessions", "rm", "--yes", id]), 0, "deleted");
+        }
+        assert_eq!(begins(words, &works), json!(site), "{words:?}");
+    }
+    // A session that exists stays where it works, and nothing is said about the folder in which nobody can work now.
+    holds(&person.run(&system, &docs, &["chat", "hello"]), 0, "Repaired.");
+    fs::set_permissions(&site, fs::Permissions::from_mode(0o777)).unwrap();
+    let mut terminal = Terminal::start(&person.ken(&system, &docs, &["tui", "--plain", "-c"]), 200, 40);
+    let screen = terminal.wait_for_text(&works);
+    assert!(!screen.contains("does not work in this folder"), "{screen}");
+    terminal.press("\u{4}");
+    assert!(terminal.wait_for_end().success());
+    assert_eq!(
+        begins(&["tui", "--plain", "--session", "nosuch"], "the agent does not work in this folder: "),
+        Value::Null
+    );
 }
 
 /// Somebody who may talk to the gateway but not read its state, or whose list is damaged, gets an answer nevertheless.

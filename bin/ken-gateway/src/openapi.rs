@@ -66,7 +66,7 @@ mod tests {
             ("/schemas/Message/properties/text/maxLength", PROMPT_BYTES),
             ("/schemas/Message/properties/actorId/maxLength", IDENTITY_CHARACTERS),
             ("/schemas/Message/properties/task/maxLength", IDENTITY_CHARACTERS),
-            ("/schemas/Identity/properties/threadId/maxLength", IDENTITY_CHARACTERS),
+            ("/schemas/NewSession/properties/threadId/maxLength", IDENTITY_CHARACTERS),
             ("/parameters/actorId/schema/maxLength", IDENTITY_CHARACTERS),
             ("/schemas/Prompt/properties/message/maxLength", PROMPT_BYTES),
             ("/schemas/Prompt/properties/images/maxItems", IMAGES),

@@ -9,7 +9,7 @@ use ken_types::id::{Mint, Origin, SessionId, SubmissionId};
 use ken_types::limits::NAME_CHARACTERS;
 use ken_types::ops::store::{
     CancelSession, CreateSession, FreshSession, ListSessions, Memory, OwnedSession, ReadTranscript, ResumeSession,
-    SessionsArchive, SessionsCancel, SessionsCreate, SessionsGet, SessionsList, SessionsPurge, SessionsResume,
+    Scope, SessionsArchive, SessionsCancel, SessionsCreate, SessionsGet, SessionsList, SessionsPurge, SessionsResume,
     SessionsTranscript, SessionsUpdate, UpdateSession,
 };
 use ken_types::{Code, Error};
@@ -23,8 +23,8 @@ use crate::identity::{Identity, is_owner};
 use crate::page;
 use crate::turn::check_named_model;
 
-/// The body of a request for a new session. The identity is not flattened into it, because serde would then accept unknown
-/// fields.
+/// The body of a request that makes a session, or does so if there is no such one. The identity is not flattened into it, because serde
+/// would then accept unknown fields.
 #[serde_with::apply(Option => #[serde(default, deserialize_with = "given")])]
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
@@ -37,6 +37,22 @@ struct NewSession {
     actor_id: Option<String>,
     conversation_id: Option<String>,
     thread_id: Option<String>,
+}
+
+impl NewSession {
+    /// Returns the identity to which the session belongs, and the session without its id.
+    async fn check(
+        self,
+        gateway: &Gateway,
+        caller: Caller,
+    ) -> Result<(Scope, impl FnOnce(SessionId) -> FreshSession), Failure> {
+        let NewSession { workspace, memory, model, connector, actor_id, conversation_id, thread_id } = self;
+        check_named_model(gateway, model.as_deref()).await?;
+        let workspace = workspace.map(|folder| trusted_folder(gateway, caller, &folder)).transpose()?;
+        let scope = Identity { connector, actor_id, conversation_id, thread_id }.into_tui_scope()?;
+        let fresh = move |id| FreshSession { workspace, memory, model, ..FreshSession::new(id, Origin::Tui) };
+        Ok((scope, fresh))
+    }
 }
 
 /// Returns the path of a folder as it was trusted. Fails if a session must not work in it: the person has not trusted it, or the
@@ -59,13 +75,9 @@ fn trusted_folder(gateway: &Gateway, caller: Caller, folder: &str) -> Result<Str
 /// POST /api/chat/sessions
 pub(crate) async fn create(gateway: Arc<Gateway>, mut request: Request) -> Result<Response, Failure> {
     let bytes = request.body().await?;
-    let NewSession { workspace, memory, model, connector, actor_id, conversation_id, thread_id } = body::read(&bytes)?;
-    check_named_model(&gateway, model.as_deref()).await?;
-    let workspace = workspace.map(|folder| trusted_folder(&gateway, request.caller(), &folder)).transpose()?;
-    let scope = Identity { connector, actor_id, conversation_id, thread_id }.into_tui_scope()?;
+    let (scope, fresh) = body::read::<NewSession>(&bytes)?.check(&gateway, request.caller()).await?;
     let work = async |mut mint: Mint| {
-        let fresh = FreshSession::new(mint.session(Origin::Tui), Origin::Tui);
-        let args = CreateSession { scope, fresh: FreshSession { workspace, memory, model, ..fresh } };
+        let args = CreateSession { scope, fresh: fresh(mint.session(Origin::Tui)) };
         let session = gateway.store.change::<SessionsCreate>(&args).await?;
         ReplayableResponse::json(201, &json!({"session": session}))
     };
@@ -75,14 +87,14 @@ pub(crate) async fn create(gateway: Arc<Gateway>, mut request: Request) -> Resul
 /// POST /api/chat/sessions/:selector/resume
 pub(crate) async fn resume(gateway: Arc<Gateway>, mut request: Request) -> Result<Response, Failure> {
     let bytes = request.body().await?;
-    let scope = body::read::<Identity>(&bytes)?.into_tui_scope()?;
+    let (scope, fresh) = body::read::<NewSession>(&bytes)?.check(&gateway, request.caller()).await?;
     let selector = request.segment("selector").trim().to_owned();
     if selector.is_empty() {
         return Err(Error::invalid("/selector", "the selector is blank").into());
     }
     let work = async |mut mint: Mint| {
-        let fresh = FreshSession::new(mint.session(Origin::Tui), Origin::Tui);
-        let args = ResumeSession { scope, selector, fresh: Some(fresh) };
+        let fresh = Some(fresh(mint.session(Origin::Tui)));
+        let args = ResumeSession { scope, selector, fresh };
         let session = gateway.store.change::<SessionsResume>(&args).await?;
         let status = if session.created { 201 } else { 200 };
         ReplayableResponse::json(status, &json!({"session": session}))

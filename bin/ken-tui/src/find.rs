@@ -5,6 +5,7 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use ken_client::workspace::trusted_around;
 use ken_client::{Endpoint, Gateway, Secret, gateway_url};
 use ken_tool::find_program;
 use ken_types::Error;
@@ -52,6 +53,12 @@ impl Finder {
     /// Returns the paths of the system, if its gateway is the one that is used.
     pub(crate) fn local_places(&self) -> Option<&Places> {
         self.places.as_ref().filter(|_| self.base.is_none())
+    }
+
+    /// Returns the folder for a session that is new because the one that was meant does not exist. The error says why the agent cannot
+    /// enter the folder.
+    pub(crate) fn folder(&self) -> Result<Option<PathBuf>, String> {
+        trusted_around(self.local_places())
     }
 
     /// Returns the command `ken` as a person types it for the same system.

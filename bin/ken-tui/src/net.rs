@@ -90,8 +90,7 @@ impl Net {
             let show = |row: Preflight| _ = net.port.send(Message::Preflight(row));
             let say = |text: &str| show(Preflight::fact(text));
             let opened = net.connect(say).and_then(|(mut gateway, is_first)| {
-                let session = open(&mut gateway, &selector)?;
-                missing(&mut gateway, &selector, &session).iter().for_each(|remark| say(remark));
+                let session = open(&mut gateway, &net.finder, &selector, say)?;
                 session.workspace.iter().for_each(|folder| say(&works_in(folder)));
                 if is_first && session.created {
                     let readiness = readiness(&gateway).ok();
@@ -193,34 +192,54 @@ impl Net {
     }
 }
 
-pub(crate) fn open(gateway: &mut Gateway, selector: &Selector) -> Result<Session, Error> {
-    match selector {
-        Selector::Fresh(folder) => gateway.create_session(folder.as_deref()),
-        Selector::Named(word) => {
-            let id = gateway.session_of_word(word);
-            gateway.resume_session(&id)
-        }
-        Selector::Last => {
-            let last = gateway.own_sessions(1)?;
-            match last.first().and_then(|session| session.get("sessionId")?.as_str()) {
-                Some(id) => gateway.resume_session(id),
-                None => gateway.create_session(None),
-            }
+/// Opens a session. One that does not exist is replaced by a new one, of which the person is told.
+pub(crate) fn open(
+    gateway: &mut Gateway,
+    finder: &Finder,
+    selector: &Selector,
+    say: impl Fn(&str),
+) -> Result<Session, Error> {
+    if let Selector::Fresh(folder) = selector {
+        return gateway.create_session(folder.as_deref());
+    }
+    let found = finder.folder();
+    let folder = found.as_ref().ok().and_then(Option::as_deref);
+    let id = match selector {
+        Selector::Named(word) => Some(gateway.session_of_word(word)),
+        _ => last(gateway)?,
+    };
+    let session = match id {
+        Some(id) => gateway.resume_session(&id, folder)?,
+        None => gateway.create_session(folder)?,
+    };
+    if session.created {
+        say(&missing(gateway, selector));
+        if let Err(why) = found {
+            say(&why);
         }
     }
+    Ok(session)
+}
+
+/// Returns the id of the session that was used last.
+pub(crate) fn last(gateway: &mut Gateway) -> Result<Option<String>, Error> {
+    let last = gateway.own_sessions(1)?;
+    Ok(last.first().and_then(|session| session.get("sessionId")?.as_str()).map(str::to_owned))
 }
 
 pub(crate) fn works_in(folder: &str) -> String {
     format!("the agent works in {folder}")
 }
 
-/// Returns what a person is told whose session does not exist, so that a fresh one has been opened instead.
-pub(crate) fn missing(gateway: &mut Gateway, selector: &Selector, opened: &Session) -> Option<String> {
-    let Selector::Named(name) = selector else { return None };
-    opened.created.then(|| match gateway.nearest_session(name) {
+/// Returns what a person is told whose session does not exist.
+fn missing(gateway: &mut Gateway, selector: &Selector) -> String {
+    let Selector::Named(name) = selector else {
+        return "there is no session to continue: this is a new one".to_owned();
+    };
+    match gateway.nearest_session(name) {
         Some(nearest) => format!("there is no session {name} (the nearest is {nearest}): this is a new one"),
         None => format!("there is no session {name}: this is a new one"),
-    })
+    }
 }
 
 pub(crate) fn preflight(gateway: &Gateway, readiness: Option<&Readiness>) -> Vec<Preflight> {

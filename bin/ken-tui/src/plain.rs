@@ -22,7 +22,7 @@ use crate::find::Finder;
 use crate::message::Selector;
 use crate::model::events::text;
 use crate::model::{PREFLIGHT, greeting, name_of, sentence};
-use crate::net::{PAGE, missing, open, preflight, readiness, works_in};
+use crate::net::{PAGE, open, preflight, readiness, works_in};
 use crate::print::{for_output, outcome, print_note, put, with_retry_notes};
 
 /// How often it is checked whether a running turn must be cancelled.
@@ -32,15 +32,12 @@ pub(crate) fn run(finder: &Finder, selector: &Selector) -> Result<ExitCode, Erro
     let mut gateway = with_retry_notes(finder.gateway(print_note)?);
     let report: Vec<String> =
         preflight(&gateway, readiness(&gateway).ok().as_ref()).into_iter().map(|row| row.text).collect();
-    let session = open(&mut gateway, selector)?;
-    if let Some(remark) = missing(&mut gateway, selector, &session) {
-        print_note(&remark);
-    }
+    let session = open(&mut gateway, finder, selector, print_note)?;
     session.workspace.iter().for_each(|folder| print_note(&works_in(folder)));
     let failed = |error: io::Error| Error::internal(error.to_string());
     let (idle, interrupted) = (Arc::new(AtomicBool::new(true)), Arc::new(AtomicBool::new(false)));
     // Ctrl+C ends the program while it waits for a line. While a turn is running, it cancels the turn.
-    signal_hook::flag::register_conditional_shutdown(SIGINT, 130, Arc::clone(&idle)).map_err(failed)?;
+    signal_hook::flag::register_conditional_default(SIGINT, Arc::clone(&idle)).map_err(failed)?;
     signal_hook::flag::register(SIGINT, Arc::clone(&interrupted)).map_err(failed)?;
     let mut plain = Plain { gateway, session, ken: finder.command(), idle, interrupted };
     put(&format!("session {}\n", plain.session.id))?;
@@ -173,7 +170,12 @@ impl Plain {
     fn print(&mut self, turn: &Turn, events: &mut Events) -> Result<(), Error> {
         let mut live = LiveText::default();
         let mut questions = self.questions();
-        while let Some(batch) = events.next(Some(TICK))? {
+        questions.take_pending(&self.session.id)?;
+        // An error is printed on a line of its own.
+        while let Some(batch) = events.next(Some(TICK)).inspect_err(|_| {
+            questions.end_line();
+            _ = put(live.end_line());
+        })? {
             questions.read_line()?;
             // While a question is open, Ctrl+C ends the program, and the request stays open.
             self.idle.store(questions.is_open(), Ordering::Relaxed);
@@ -182,10 +184,7 @@ impl Plain {
             }
             for event in batch {
                 let text = |name: &str| text(&event, name);
-                if text("submissionId") != turn.submission {
-                    continue;
-                }
-                if Questions::concerns(&event) {
+                if Questions::concerns(&event) || !turn.owns(&event) {
                     put(live.end_line())?;
                     questions.take(&event);
                     self.idle.store(questions.is_open(), Ordering::Relaxed);
@@ -203,7 +202,10 @@ impl Plain {
                     }
                     "tool" => format!("[{} done]", text("toolName")),
                     "task_start" => format!("[task for {} …]", text("agent")),
-                    "submission_settled" => return outcome(&event).map(|_| ()),
+                    "submission_settled" => {
+                        questions.end_line();
+                        return outcome(&event).map(|_| ());
+                    }
                     _ => continue,
                 };
                 put(live.end_line())?;

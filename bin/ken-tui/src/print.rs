@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use ken_client::approvals::{Asking, Questions};
 use ken_client::chat::{Accepted, Prompt, Turn, failure, local};
-use ken_client::interrupt::{Interrupt, STATUS};
+use ken_client::interrupt::{self, Interrupt};
 use ken_client::piped::{fenced, is_piped, read_stdin, text_of_stdin};
 use ken_client::{Gateway, LiveText};
 use ken_text::for_terminal;
@@ -18,7 +18,7 @@ use serde_json::Value;
 use crate::find::Finder;
 use crate::message::Selector;
 use crate::model::events::text;
-use crate::net::open;
+use crate::net::last;
 
 /// The longest wait for events before it is checked whether Ctrl+C was pressed.
 const GLANCE: Duration = Duration::from_millis(200);
@@ -32,12 +32,16 @@ pub(crate) fn run(finder: &Finder, words: &str, selector: &Selector, as_json: bo
     let session = match selector {
         // The gateway creates the session together with the prompt.
         Selector::Fresh(None) => None,
+        Selector::Fresh(folder) => Some(gateway.create_session(folder.as_deref())?.id),
         // A program cannot see that a fresh session has begun instead, so that is an error.
         Selector::Named(word) => {
             let id = gateway.session_of_word(word);
             Some(gateway.existing_session(&id)?.id)
         }
-        selector => Some(open(&mut gateway, selector)?.id),
+        Selector::Last => {
+            let id = last(&mut gateway)?;
+            Some(id.ok_or_else(|| Error::not_found("there is no session to continue"))?)
+        }
     };
     let interrupt = Interrupt::catch()?;
     // The gateway may have accepted the prompt before its answer is here.
@@ -51,7 +55,7 @@ pub(crate) fn run(finder: &Finder, words: &str, selector: &Selector, as_json: bo
             match followed {
                 Err(_) if interrupt.was_for_turn() => {
                     print_note("the turn was cancelled; what was said is kept");
-                    Ok(ExitCode::from(STATUS))
+                    Ok(interrupt::end())
                 }
                 followed => followed,
             }
@@ -93,14 +97,19 @@ fn follow(
     let mut events = gateway.events(&turn.stream, &turn.offset);
     let note = |text: &str| print_note(text.trim_end());
     let mut questions = Questions::new(gateway.clone(), Asking::Nobody, ken, note);
+    questions.take_pending(session)?;
     let mut live = LiveText::default();
-    while let Some(batch) = events.next(Some(GLANCE))? {
+    // An error is printed on a line of its own.
+    while let Some(batch) = events.next(Some(GLANCE)).inspect_err(|_| _ = put(live.end_line()))? {
         if interrupt.take() {
             gateway.clone().cancel(&local(), session, Some(&turn.submission))?;
         }
         for event in batch {
-            let text = |name: &str| text(&event, name);
-            if text("submissionId") != turn.submission {
+            if Questions::concerns(&event) {
+                put(live.end_line())?;
+            }
+            questions.take(&event);
+            if !turn.owns(&event) {
                 continue;
             }
             if as_json {
@@ -108,8 +117,7 @@ fn follow(
             } else {
                 put(&for_output(&live.add(&event)))?;
             }
-            questions.take(&event);
-            if text("type") == "submission_settled" {
+            if text(&event, "type") == "submission_settled" {
                 return outcome(&event);
             }
         }

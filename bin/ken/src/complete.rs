@@ -6,8 +6,10 @@ use std::time::Duration;
 
 use clap::Args;
 use clap::builder::ValueRange;
+use ken_text::visible_line;
 use ken_types::Error;
 use ken_types::ops::Nothing;
+use ken_types::ops::approvals::{ApprovalsPending, ListApprovals};
 use ken_types::ops::ids::{FindIds, IdKind, IdsFind, MAX_FOUND};
 use ken_types::ops::kend::{PartsStatus, StatusArgs};
 use ken_types::ops::model::ModelInfo;
@@ -36,6 +38,8 @@ enum Value {
     Schedule,
     Model,
     Id(&'static [IdKind]),
+    /// A request that can still be decided.
+    Pending,
 }
 
 /// Prints the values, or nothing. `ken` is the command line of this program, as clap describes it.
@@ -76,6 +80,14 @@ fn values(places: &Places, value: Value) -> Result<Vec<(String, String)>, Error>
             Ok(last
                 .into_iter()
                 .chain(found.into_iter().map(|found| (found.id, found.label.unwrap_or_default())))
+                .collect())
+        }
+        Value::Pending => {
+            let found = call::<ApprovalsPending>(places, "store", &ListApprovals::default(), limit)?.approvals;
+            let last = (found.len() == 1).then(|| (LAST.to_owned(), "the only one".to_owned()));
+            Ok(last
+                .into_iter()
+                .chain(found.into_iter().map(|found| (found.request_id, visible_line(&found.description))))
                 .collect())
         }
     }
@@ -152,7 +164,8 @@ impl<'a> Line<'a> {
             (["cancel"], "id") => Value::Id(&[Session, Turn, Run]),
             (["why"], "id") => Value::Id(&[Turn, Run, ScheduleRun, Event]),
             (["replay" | "undo" | "diff"] | ["eval", "add"], "run") => Value::Id(&[Turn]),
-            (["approvals" | "approve" | "deny"], "id") => Value::Id(&[Approval]),
+            (["approvals"], "id") => Value::Id(&[Approval]),
+            (["approve" | "deny"], "id") => Value::Pending,
             (["knowledge", _], "id" | "ids") => Value::Id(&[Knowledge]),
             _ => return None,
         })

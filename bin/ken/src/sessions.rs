@@ -51,7 +51,7 @@ enum Action {
 #[derive(Debug, Args)]
 struct List {
     /// Maximum number of sessions
-    #[arg(short = 'n', long, value_name = "N", default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=100))]
+    #[arg(short = 'n', long, value_name = "N", default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..))]
     limit: u32,
     /// Show archived sessions
     #[arg(long)]
@@ -109,8 +109,8 @@ struct Rm {
 pub(crate) fn run(globals: &Globals, args: &Sessions) -> Outcome {
     let gateway = &mut gateway::find(globals)?;
     match &args.command {
-        None => list(gateway, &args.list)?,
-        Some(Action::List(args)) => list(gateway, args)?,
+        None => list(globals, gateway, &args.list)?,
+        Some(Action::List(args)) => list(globals, gateway, args)?,
         Some(Action::Rename(args)) => change(gateway, &args.session, &json!({"displayName": args.name}))?,
         Some(Action::Memory(args)) => change(gateway, &args.session, &json!({"memory": args.memory}))?,
         Some(Action::Archive(several)) => {
@@ -125,10 +125,15 @@ pub(crate) fn run(globals: &Globals, args: &Sessions) -> Outcome {
     Ok(ExitCode::SUCCESS)
 }
 
-fn list(gateway: &mut Gateway, args: &List) -> Result<(), Error> {
+fn list(globals: &Globals, gateway: &mut Gateway, args: &List) -> Result<(), Error> {
     let chosen = Chosen { archived: args.archived, scheduled: args.all };
-    let sessions = during("waiting for the gateway", || gateway.sessions(chosen, args.limit))?;
-    print_list(&sessions, args.json, ["SESSION", "UPDATED", "NAME", "TITLE"], row)
+    let (sessions, has_more) = during("waiting for the gateway", || gateway.sessions(chosen, args.limit))?;
+    print_list(&sessions, args.json, ["SESSION", "UPDATED", "NAME", "TITLE"], row)?;
+    if has_more {
+        let (ken, shown) = (globals.command(), args.limit);
+        print_note(&format!("there are more than these {shown} sessions: `{ken} sessions -n N` lists N"));
+    }
+    Ok(())
 }
 
 fn change(gateway: &mut Gateway, session: &str, body: &Value) -> Result<(), Error> {

@@ -3,7 +3,7 @@
 mod question;
 
 use ken_approval::Request;
-use ken_types::uri::encode_segment;
+use ken_types::uri::{encode_query, encode_segment};
 use ken_types::{Error, hex};
 use nix::unistd::{User, geteuid};
 use serde_json::{Value, json};
@@ -45,6 +45,18 @@ impl Gateway {
         match self.get(&target)? {
             Value::Array(records) => Ok(records),
             _ => Err(Error::internal("the gateway's answer is no list of approvals")),
+        }
+    }
+
+    /// Returns the pending requests of a session, oldest first, at most 100.
+    pub fn pending_in_session(&mut self, session: &str) -> Result<Vec<Value>, Error> {
+        let target = format!("/api/approvals?status=pending&limit=100&session={}", encode_query(session));
+        match self.get(&target)?.get_mut("approvals").map(Value::take) {
+            Some(Value::Array(mut records)) => {
+                records.reverse();
+                Ok(records)
+            }
+            _ => Err(Error::internal("the gateway's answer has no list of approvals")),
         }
     }
 

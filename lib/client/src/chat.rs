@@ -71,6 +71,9 @@ impl Session {
     }
 }
 
+/// The maximum number of sessions in one answer of the gateway.
+const MAX_PAGE: u32 = 100;
+
 /// Which sessions are listed.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Chosen {
@@ -126,6 +129,13 @@ pub struct Turn {
     /// The path of its stream. The events of the turn come after `offset` and contain its `submissionId`.
     pub stream: String,
     pub offset: String,
+}
+
+impl Turn {
+    /// Whether an event is one of this turn. The stream also has those of the turns before it in the session.
+    pub fn owns(&self, event: &Value) -> bool {
+        event.get("submissionId").is_some_and(|id| *id == *self.submission)
+    }
 }
 
 impl Accepted {
@@ -213,11 +223,15 @@ impl Gateway {
     /// # Errors
     /// As [`Gateway::call`]: `forbidden` if the folder is not trusted.
     pub fn create_session(&mut self, folder: Option<&Path>) -> Result<Session, Error> {
+        self.open_session("/api/chat/sessions", folder)
+    }
+
+    fn open_session(&mut self, target: &str, folder: Option<&Path>) -> Result<Session, Error> {
         let mut body = json!(local());
         if let Some(folder) = folder {
             body["workspace"] = folder.display().to_string().into();
         }
-        session_of(&self.post("/api/chat/sessions", &body)?)
+        session_of(&self.post(target, &body)?)
     }
 
     /// Returns the session with this id or explicit name. Unlike [`Gateway::resume_session`], it never makes one.
@@ -257,33 +271,38 @@ impl Gateway {
         nearest(word, names.flatten().filter_map(Value::as_str)).map(str::to_owned)
     }
 
-    /// Opens the session with this id or explicit name, or a new one if nothing matches.
+    /// Opens the session with this id or explicit name, or a new one if nothing matches, which works in this folder as by
+    /// [`Gateway::create_session`].
     ///
     /// # Errors
     /// As [`Gateway::call`]: `forbidden` for the id of another identity, `conflict` for a name that several sessions have.
-    pub fn resume_session(&mut self, selector: &str) -> Result<Session, Error> {
-        let target = format!("/api/chat/sessions/{}/resume", encode_segment(selector));
-        session_of(&self.post(&target, &json!(local()))?)
+    pub fn resume_session(&mut self, selector: &str, folder: Option<&Path>) -> Result<Session, Error> {
+        self.open_session(&format!("/api/chat/sessions/{}/resume", encode_segment(selector)), folder)
     }
 
-    /// Returns the newest sessions of everybody, at most `limit` (1 to 100), without those that have neither a visible prompt nor a
-    /// name.
-    pub fn sessions(&mut self, chosen: Chosen, limit: u32) -> Result<Vec<Value>, Error> {
+    /// Returns the newest sessions of everybody, at most `limit`, without those that have neither a visible prompt nor a name, and
+    /// whether there are more.
+    pub fn sessions(&mut self, chosen: Chosen, limit: u32) -> Result<(Vec<Value>, bool), Error> {
         let archived = if chosen.archived { "&archived=1" } else { "" };
         let scheduled = if chosen.scheduled { "" } else { "&scheduled=0" };
-        self.list(&format!("limit={limit}{archived}{scheduled}"))
-    }
-
-    /// Returns the newest sessions of the person at the terminal, as [`Gateway::sessions`], without those of schedules.
-    pub fn own_sessions(&mut self, limit: u32) -> Result<Vec<Value>, Error> {
-        self.list(&format!("limit={limit}&scheduled=0&{}", query(&local())))
-    }
-
-    fn list(&mut self, which: &str) -> Result<Vec<Value>, Error> {
-        match self.get(&format!("/api/chat/sessions?empty=0&{which}"))?.get_mut("sessions").map(Value::take) {
-            Some(Value::Array(sessions)) => Ok(sessions),
-            _ => Err(Error::internal("the gateway's answer has no list of sessions")),
+        let (mut sessions, mut left, mut after) = (Vec::new(), limit, String::new());
+        loop {
+            let count = left.min(MAX_PAGE);
+            let page = self.get(&format!("/api/chat/sessions?empty=0&limit={count}{archived}{scheduled}{after}"))?;
+            sessions.extend(list_of(&page)?.iter().cloned());
+            left -= count;
+            match page.pointer("/page/after").and_then(Value::as_str) {
+                Some(next) if left > 0 => after = format!("&after={}", encode_query(next)),
+                next => return Ok((sessions, next.is_some())),
+            }
         }
+    }
+
+    /// Returns the newest sessions of the person at the terminal, at most `limit` (1 to 100), as [`Gateway::sessions`], without those of
+    /// schedules.
+    pub fn own_sessions(&mut self, limit: u32) -> Result<Vec<Value>, Error> {
+        let target = format!("/api/chat/sessions?empty=0&limit={limit}&scheduled=0&{}", query(&local()));
+        list_of(&self.get(&target)?).map(<[Value]>::to_vec)
     }
 
     /// Returns a page of the sessions of the person at the terminal, newest first, in the form of the gateway's response, without
@@ -318,6 +337,11 @@ pub fn failure(turn: &Value) -> &str {
     let error = turn.get("error");
     let message = error.and_then(Value::as_str).or_else(|| error?.get("message")?.as_str());
     message.unwrap_or("the turn failed")
+}
+
+fn list_of(page: &Value) -> Result<&[Value], Error> {
+    let sessions = page.get("sessions").and_then(Value::as_array);
+    sessions.map(Vec::as_slice).ok_or_else(|| Error::internal("the gateway's answer has no list of sessions"))
 }
 
 fn session_of(answer: &Value) -> Result<Session, Error> {

@@ -2,15 +2,22 @@
 
 use std::cell::Cell;
 use std::io;
+use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use ken_types::Error;
 use signal_hook::consts::SIGINT;
-use signal_hook::flag::{register, register_conditional_shutdown};
+use signal_hook::flag::{register, register_conditional_default};
+use signal_hook::low_level::emulate_default_handler;
 
-/// The exit status of a program that Ctrl+C has ended: 128 + SIGINT.
-pub const STATUS: u8 = 130;
+/// Ends the program by SIGINT, as if it had not been caught. A shell takes an exit status, also one of 130, as a sign that the program has
+/// used the key for itself, as an editor does, and goes on with its loop or script.
+pub fn end() -> ExitCode {
+    _ = emulate_default_handler(SIGINT);
+    // This is what a shell reports for that end.
+    ExitCode::from(130)
+}
 
 /// Whether Ctrl+C ends the program. It does until a prompt is sent; then the first one is for the turn, and the second one ends
 /// the program.
@@ -29,7 +36,7 @@ impl Interrupt {
         let ends = Arc::new(AtomicBool::new(true));
         let failed = |error: io::Error| Error::internal(format!("Ctrl+C cannot be caught: {error}"));
         // In this order, so that one signal does not both set the flag and act on it.
-        register_conditional_shutdown(SIGINT, STATUS.into(), Arc::clone(&ends)).map_err(failed)?;
+        register_conditional_default(SIGINT, Arc::clone(&ends)).map_err(failed)?;
         register(SIGINT, Arc::clone(&ends)).map_err(failed)?;
         Ok(Interrupt { ends, was_for_turn: Cell::new(false) })
     }

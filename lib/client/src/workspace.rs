@@ -21,27 +21,15 @@ pub fn of_new_session(
     ken: &str,
     say: impl Fn(&str),
 ) -> Result<Option<PathBuf>, Error> {
-    // What root writes there, the user of the system could not read, and what root may enter, that user may not. The gateway decides.
-    let places = places.filter(|places| Owner::other(&places.state).is_none());
+    let places = decided_here(places);
     if let Some(named) = named {
         return of_name(places, named, ken).map(Some);
     }
-    let (Some(places), Ok(current)) = (places, std::env::current_dir().and_then(|folder| folder.canonicalize())) else {
-        return Ok(None);
-    };
-    // Whoever may only talk to the gateway cannot read its state, and `ken doctor` names a damaged list.
-    let Ok(folders) = Folders::read(&places.state) else {
-        return Ok(None);
-    };
+    let Some((places, folders, current)) = places.and_then(here) else { return Ok(None) };
     if let Some(folder) = folders.around(&current) {
-        return match folders.open(folder) {
-            Ok(_) => Ok(Some(folder.to_owned())),
-            // A person who only asks something is not stopped by it. The agent cannot enter the folder.
-            Err(error) => {
-                say(&format!("the agent does not work in this folder: {}", error.message));
-                Ok(None)
-            }
-        };
+        let usable = usable(&folders, folder);
+        // A person who only asks something is not stopped by it. The agent cannot enter the folder.
+        return Ok(usable.inspect_err(|why| say(why)).ok());
     }
     let Some(top) = top_level(&current).filter(|top| !folders.declined.contains(*top)) else {
         return Ok(None);
@@ -58,6 +46,32 @@ pub fn of_new_session(
         }),
         None => Ok(None),
     }
+}
+
+/// Returns the trusted folder around the current one, without asking about another: for a session that is new only because the one that
+/// was named does not exist. The error says why the agent cannot enter the folder.
+pub fn trusted_around(places: Option<&Places>) -> Result<Option<PathBuf>, String> {
+    let Some((_, folders, current)) = decided_here(places).and_then(here) else { return Ok(None) };
+    folders.around(&current).map(|folder| usable(&folders, folder)).transpose()
+}
+
+/// What root writes there, the user of the system could not read, and what root may enter, that user may not. The gateway decides.
+fn decided_here(places: Option<&Places>) -> Option<&Places> {
+    places.filter(|places| Owner::other(&places.state).is_none())
+}
+
+/// Returns the trusted folders and the current one. Whoever may only talk to the gateway cannot read its state, and `ken doctor` names a
+/// damaged list.
+fn here(places: &Places) -> Option<(&Places, Folders, PathBuf)> {
+    let current = std::env::current_dir().and_then(|folder| folder.canonicalize()).ok()?;
+    Some((places, Folders::read(&places.state).ok()?, current))
+}
+
+fn usable(folders: &Folders, folder: &Path) -> Result<PathBuf, String> {
+    let opened = folders.open(folder);
+    opened
+        .map(|_| folder.to_owned())
+        .map_err(|error| format!("the agent does not work in this folder: {}", error.message))
 }
 
 fn of_name(places: Option<&Places>, named: &Path, ken: &str) -> Result<PathBuf, Error> {

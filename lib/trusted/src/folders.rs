@@ -238,7 +238,7 @@ fn check_writers(at: &Path, meta: &Metadata, is_parent: bool) -> Result<(), Erro
     if meta.mode() & OTHERS_WRITE == 0 || (is_parent && meta.mode() & STICKY != 0) {
         return Ok(());
     }
-    crate::check_mode(at, meta.mode() & 0o777).map_err(|error| error.at(at.display().to_string()))
+    crate::check_mode(at, meta.mode() & 0o7777).map_err(|error| error.at(at.display().to_string()))
 }
 
 /// Returns the identities of the folders above a path, from the root, and its own. If nothing is there, it returns none.

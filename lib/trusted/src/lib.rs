@@ -159,7 +159,7 @@ pub fn check_folder(path: &Path) -> Result<(), Error> {
         return Err(Error::invalid("", "is not a folder"));
     }
     check_owner(path, &meta)?;
-    if meta.mode() & STICKY == 0 { check_mode(path, meta.mode() & 0o777) } else { Ok(()) }
+    if meta.mode() & STICKY == 0 { check_mode(path, meta.mode() & 0o7777) } else { Ok(()) }
 }
 
 /// Reads a file below a folder, without checking who can change it. `path` is relative to the folder. Fails with
@@ -312,7 +312,12 @@ fn check_mode(path: &Path, mode: u32) -> Result<(), Error> {
         return Ok(());
     }
     let message = format!("has mode {mode:04o}, others can change it");
-    Err(Error::invalid("", message).hint(format!("chmod go-w {}", path.display())))
+    // Without this right, a folder such as /tmp would be of no use to the others on the machine.
+    let hint = match mode & STICKY {
+        0 => format!("chmod go-w {}", path.display()),
+        _ => "it is a folder for all users: trust a folder of your own below it".to_owned(),
+    };
+    Err(Error::invalid("", message).hint(hint))
 }
 
 #[cfg(test)]

@@ -474,7 +474,7 @@ fn of_work(tables: &dyn Tables, row: &SummaryRow, why: &mut Why) -> Result<(), E
             let cause = format!("It waits: {place}; it was last seen at {}. `ken hosts rm` ends it.", host.seen_at);
             (found.state.name(), cause)
         }
-        State::Queued => ("queued", "It waits for its turn.".to_owned()),
+        State::Queued => ("queued", queued(tables, found)?),
         State::Running if found.abort => ("running", "It is being aborted.".to_owned()),
         State::Running if found.open => ("running", "Its holder is gone; it waits for another one.".to_owned()),
         State::Running => ("running", format!("It is being worked on, for the {} time.", ordinal(found.attempt))),
@@ -490,6 +490,17 @@ fn of_work(tables: &dyn Tables, row: &SummaryRow, why: &mut Why) -> Result<(), E
     why.attempts = (found.attempt > 0).then_some(found.attempt);
     why.outputs = tables.outputs_of(found.key)?;
     Ok(())
+}
+
+/// Names the turn that keeps a queued submission waiting, and the decisions that this turn waits for.
+fn queued(tables: &dyn Tables, found: &SubmissionRow) -> Result<String, Error> {
+    let Some(before) = tables.running(found.stream)? else { return Ok("It waits for its turn.".to_owned()) };
+    let decisions: Vec<String> = before.approvals.iter().map(|id| format!("`ken approvals {id}`")).collect();
+    let decision = match decisions.len() {
+        0 => String::new(),
+        _ => format!(", which waits for a decision: {}", decisions.join(", ")),
+    };
+    Ok(format!("It waits for the end of the turn {}{decision}.", before.id))
 }
 
 fn describe(error: Option<&Failure>) -> String {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ken_approval::decided;
+use ken_approval::{Request, decided};
 use ken_client::chat::failure;
 use ken_client::{message_text, progress_line, source_lines};
 use serde_json::Value;
@@ -174,6 +174,8 @@ impl Model {
         let mut block = Block::activity(&name, &request, State::Waiting);
         block.detail = format!("{} risk · F2 decides", text(event, "risk"));
         self.exchange(text(event, "submissionId")).blocks.push(block);
+        // F2 finds it as soon as its row is there.
+        Request::of_event(event).into_iter().for_each(|request| self.store_request(request));
         self.effects.push(Effect::Call(Call::Approval { request }));
         self.notify("ken: a decision is needed");
     }

@@ -649,8 +649,12 @@ impl Model {
     fn store_request(&mut self, request: Request) {
         if !request.is_pending() {
             self.approvals.retain(|known| known.id != request.id);
-        } else if self.approvals.iter().all(|known| known.id != request.id) {
-            // A list may hold less of a request than is known already.
+        } else if let Some(known) = self.approvals.iter_mut().find(|known| known.id == request.id) {
+            // A list may hold less of a request than is known already, and the event of a request holds least.
+            if known.is_cut {
+                *known = request;
+            }
+        } else {
             self.approvals.push(request);
         }
     }

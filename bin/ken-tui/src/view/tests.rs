@@ -400,6 +400,29 @@ fn no_typed_key_and_no_paste_decides_before_the_dialog_is_open() {
     assert!(client.model.approvals.is_empty() && client.sees("✗ approval: Edit src/main.rs"));
 }
 
+/// The row of a request is there before the request itself.
+#[test]
+fn a_request_is_opened_as_soon_as_its_row_is_there() {
+    let mut client = Client::opened();
+    client.send_line("Mend them", "s2");
+    let asked = |id: &str| json!({"requestId": id, "actionType": "file.edit", "risk": "medium"});
+    client.events(&[event("approval_requested", asked("apr_1")), event("approval_requested", asked("apr_2"))]);
+    assert!(client.sees("F2 decides"));
+    client.key(Key::F(2));
+    client.type_text("as");
+    assert!(client.decisions() == 0 && client.sees("is being loaded"));
+    client.update(Message::Approval(record()));
+    assert!(client.sees("+port 0") && client.sees("a approve once"));
+    client.type_text("a");
+    assert_eq!(client.decisions(), 1);
+    // What is decided before it has been read is no request any more, and the other one still is.
+    for (id, left) in [("apr_2", 1), ("apr_1", 0)] {
+        client.events(&[event("approval_decided", json!({"requestId": id, "status": "denied", "decidedBy": "ada"}))]);
+        client.update(Message::Approval(record()));
+        assert_eq!(client.model.approvals.len(), left, "{id}");
+    }
+}
+
 /// The list of requests omits long diffs, and an answer that arrives late must not open a decided request again.
 #[test]
 fn only_what_is_here_as_a_whole_can_be_approved() {

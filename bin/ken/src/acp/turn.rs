@@ -37,18 +37,29 @@ impl<'a> TurnUpdates<'a> {
         let mut events = self.gateway.events(&self.turn.stream, &self.turn.offset);
         let (mut live, mut questions) = (LiveText::default(), Vec::new());
         let mut is_cancelled = false;
+        // A turn before this one may have asked when no editor was there.
+        for request in self.gateway.pending_in_session(self.session)? {
+            self.ask(field(&request, "requestId"), &mut questions);
+        }
         while let Some(batch) = events.next(Some(TICK))? {
             if self.stops.swap(false, Ordering::Relaxed) {
                 is_cancelled = true;
                 self.gateway.cancel(&local(), self.session, Some(&self.turn.submission))?;
             }
             self.take_answers(&mut questions)?;
-            for event in batch.iter().filter(|event| field(event, "submissionId") == self.turn.submission) {
-                if field(event, "type") == "submission_settled" {
-                    self.update_text(live.end_line());
-                    return ended(event, is_cancelled);
+            for event in &batch {
+                match (self.turn.owns(event), field(event, "type")) {
+                    (true, "submission_settled") => {
+                        self.update_text(live.end_line());
+                        return ended(event, is_cancelled);
+                    }
+                    // Whatever became of the questions of a turn before this one.
+                    (false, "submission_settled") => questions.clear(),
+                    (true, _) | (false, "approval_requested" | "approval_decided") => {
+                        self.take(event, &mut live, &mut questions);
+                    }
+                    (false, _) => {}
                 }
-                self.take(event, &mut live, &mut questions);
             }
         }
         Err(Error::unavailable("the session's stream ended before the turn did"))

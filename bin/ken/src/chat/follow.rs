@@ -22,12 +22,14 @@ pub(super) const GLANCE: Duration = Duration::from_millis(200);
 
 pub(super) struct TurnFollower<'a> {
     pub(super) turn: &'a Turn,
-    /// The approvals that the turn waits for.
+    /// The approvals that the turn waits for, or one before it in the session.
     pub(super) questions: Questions,
     pub(super) presenter: &'a mut Presenter,
     /// Stop with an error when no event has arrived for this long.
     pub(super) timeout: Duration,
     pub(super) last_event_at: Instant,
+    /// Whether the newest event is one of a turn before this one in the session.
+    pub(super) is_behind: bool,
     pub(super) interrupt: &'a Interrupt,
     pub(super) reply: Reply,
 }
@@ -36,44 +38,59 @@ impl TurnFollower<'_> {
     /// Reads events from the offset at which the turn was accepted until the turn ends. Ctrl+C cancels the turn in its
     /// session.
     pub(super) fn read_to_end(mut self, gateway: &Gateway, needed: &NeededParts) -> Result<Reply, Error> {
+        let read = self.read(gateway, needed);
+        if read.is_err() {
+            // The error is printed on a line of its own.
+            self.questions.end_line();
+            _ = self.presenter.end_line();
+        }
+        read.map(|()| self.reply)
+    }
+
+    fn read(&mut self, gateway: &Gateway, needed: &NeededParts) -> Result<(), Error> {
         let mut events = gateway.events(&self.turn.stream, &self.turn.offset);
         let mut progress = None;
+        self.questions.take_pending(self.reply.session.as_deref().unwrap_or_default())?;
         while let Some(batch) = events.next(Some(self.questions.tick(GLANCE)))? {
             if self.interrupt.take() {
                 let session = self.reply.session.as_deref().unwrap_or_default();
                 gateway.clone().cancel(&local(), session, Some(&self.turn.submission))?;
             }
             self.questions.read_line()?;
-            let own_events: Vec<Value> = batch.into_iter().filter(|event| self.is_of_turn(event)).collect();
-            if own_events.is_empty() {
-                self.wait(&mut progress, needed)?;
-                continue;
-            }
-            if !self.presenter.is_silent() || own_events.iter().any(Questions::concerns) {
+            if batch.iter().any(|event| self.may_print(event)) {
                 progress = None;
             }
-            self.last_event_at = Instant::now();
-            for event in own_events {
-                if self.take(&event)? {
-                    return Ok(self.reply);
+            for event in &batch {
+                // The system works on what is asked also while it works on a turn before.
+                self.last_event_at = Instant::now();
+                self.is_behind = !self.turn.owns(event);
+                if self.is_behind {
+                    self.questions.take(event);
+                } else if self.take(event)? {
+                    return Ok(());
                 }
             }
+            self.wait(&mut progress, needed)?;
         }
         Err(Error::unavailable("the session's stream ended before the turn did"))
     }
 
-    fn is_of_turn(&self, event: &Value) -> bool {
-        event.get("submissionId").is_some_and(|id| *id == *self.turn.submission)
+    /// Whether something may be printed about an event, for which the progress line makes place.
+    fn may_print(&self, event: &Value) -> bool {
+        let is_shown = if self.turn.owns(event) { !self.presenter.is_silent() } else { Questions::ends_turn(event) };
+        is_shown || Questions::concerns(event)
     }
 
     fn wait(&self, progress: &mut Option<Progress>, needed: &NeededParts) -> Result<(), Error> {
         let silent = self.last_event_at.elapsed();
-        if silent < TICK || self.questions.is_open() {
+        if self.questions.is_open() || (silent < TICK && !self.is_behind) {
             return Ok(());
         }
         let decision = self.questions.waiting();
         let is_silent_for_good = silent >= self.timeout && decision.is_none();
-        let waiting = needed.waiting().or(decision);
+        let parts = if silent < TICK { None } else { needed.waiting() };
+        let turn = || self.is_behind.then(|| "waiting for the turn before it".to_owned());
+        let waiting = parts.or(decision).or_else(turn);
         if is_silent_for_good {
             let for_what = waiting.map_or_else(String::new, |waiting| format!(", {waiting}"));
             let message = format!("no data has come for {} s{for_what}", silent.as_secs());
@@ -88,7 +105,7 @@ impl TurnFollower<'_> {
         Ok(())
     }
 
-    /// Handles an event of this submission. Returns true if it is the last one.
+    /// Handles an event of this turn. Returns true if it is the last one.
     fn take(&mut self, event: &Value) -> Result<bool, Error> {
         self.presenter.event(event)?;
         if Questions::concerns(event) {

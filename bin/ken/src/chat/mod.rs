@@ -109,7 +109,7 @@ pub(crate) fn run(globals: &Globals, chat: &Chat) -> Outcome {
     let (status, session) = match answered {
         Err(error) if talk.interrupt.was_for_turn() => {
             fail(&error);
-            return Ok(ExitCode::from(interrupt::STATUS));
+            return Ok(interrupt::end());
         }
         answered => answered?,
     };
@@ -211,6 +211,7 @@ impl ChatRun<'_> {
             presenter,
             timeout: self.chat.wait,
             last_event_at: Instant::now(),
+            is_behind: false,
             interrupt: &self.interrupt,
             reply,
         };

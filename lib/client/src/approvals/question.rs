@@ -42,7 +42,7 @@ impl Asking {
     }
 }
 
-/// The pending requests of a turn.
+/// The pending requests of a turn, and of the turns before it, for whose end it waits.
 pub struct Questions {
     gateway: Gateway,
     asking: Asking,
@@ -52,7 +52,7 @@ pub struct Questions {
     requests: Requests,
 }
 
-/// The requests of a turn that are not decided yet.
+/// The requests that are not decided yet.
 #[derive(Debug, Default)]
 struct Requests {
     /// The ones to ask about, in the order in which they came.
@@ -120,27 +120,58 @@ impl Questions {
         if self.is_open() { TICK.min(otherwise) } else { otherwise }
     }
 
+    /// Ends the line of an open question, so that something else can be printed.
+    pub fn end_line(&self) {
+        if self.is_open() {
+            (self.print)("\n");
+        }
+    }
+
     /// Whether an event is about an approval. Its text is then printed by [`Questions::take`].
     pub fn concerns(event: &Value) -> bool {
         matches!(text(event, "type"), "approval_requested" | "approval_decided")
     }
 
-    /// Handles an event of the turn. A request is known by its id, so an event that comes again changes nothing.
+    /// Whether an event ends a turn. [`Questions::take`] then says what became of requests that the turn has left.
+    pub fn ends_turn(event: &Value) -> bool {
+        text(event, "type") == "submission_settled"
+    }
+
+    /// Takes the requests of the session that are pending now. That of a turn before the own one can be older than the events that the
+    /// caller reads, and the own turn waits for it.
+    ///
+    /// # Errors
+    /// As [`Gateway::call`].
+    pub fn take_pending(&mut self, session: &str) -> Result<(), Error> {
+        for record in self.gateway.pending_in_session(session)? {
+            self.requested(text(&record, "requestId"), || Request::of(&record));
+        }
+        Ok(())
+    }
+
+    /// Handles an event of the turn, or of one before it. A request is known by its id, so an event that comes again changes nothing.
     pub fn take(&mut self, event: &Value) {
+        let id = text(event, "requestId");
         match text(event, "type") {
-            "approval_requested" => self.requested(event),
-            "approval_decided" => self.decided(event),
+            _ if Self::ends_turn(event) => self.turn_ended(),
+            "approval_requested" => self.requested(id, || Request::of_event(event)),
+            "approval_decided" => self.decided(id, text(event, "status"), text(event, "decidedBy")),
             _ => {}
         }
     }
 
-    fn requested(&mut self, event: &Value) {
-        let id = text(event, "requestId");
+    /// A turn that the store ends, because its agent was lost, has no events for the requests that end with it.
+    fn turn_ended(&mut self) {
+        let left: Vec<String> = self.requests.all().map(|request| request.id.clone()).collect();
+        left.iter().for_each(|id| self.decided(id, "cancelled", ""));
+    }
+
+    fn requested(&mut self, id: &str, known: impl FnOnce() -> Option<Request>) {
         if self.requests.find(id).is_some() {
             return;
         }
         // If the request cannot be had, the person still learns that there is one, and cannot approve it here.
-        let request = self.gateway.whole_request(id).ok().or_else(|| Request::of_event(event));
+        let request = self.gateway.whole_request(id).ok().or_else(known);
         let Some(request) = request.filter(Request::is_pending) else { return };
         if self.asking == Asking::Nobody {
             (self.print)(&elsewhere(&request, &self.ken));
@@ -149,16 +180,15 @@ impl Questions {
         self.ask();
     }
 
-    fn decided(&mut self, event: &Value) {
-        let id = text(event, "requestId");
+    fn decided(&mut self, id: &str, status: &str, by: &str) {
         let Some(summary) = self.requests.find(id).map(|known| known.summary.clone()) else {
             return;
         };
         // The record also says who that is as ken knows it.
         let known = self.gateway.approval(id).ok().and_then(|record| Request::of(&record)?.outcome);
-        let outcome = known.unwrap_or_else(|| decided(text(event, "status"), text(event, "decidedBy")));
-        let line_end = if self.is_open() { "\n" } else { "" };
-        (self.print)(&format!("{line_end}{outcome}: {summary}\n"));
+        let outcome = known.unwrap_or_else(|| decided(status, by));
+        self.end_line();
+        (self.print)(&format!("{outcome}: {summary}\n"));
         self.requests.remove(id);
         self.ask_again();
         self.ask();
