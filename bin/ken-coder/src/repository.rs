@@ -341,7 +341,9 @@ pub(crate) fn read_without_repository(
 /// Lists the settings in the text of a configuration, as `git config --null --list` does. What it includes is not read.
 pub(crate) fn config_values(settings: &Settings, work: &RelPath, text: &[u8]) -> Result<String, Error> {
     let own = own_folder()?;
-    let file = own.path().join("config");
+    // Not `config`: git would read it as that of a repository before the one that it is asked for, with what it includes, which anybody
+    // can have put beside the temporary folder.
+    let file = own.path().join("settings");
     fs::write(&file, text).map_err(unready)?;
     let path = file.display().to_string();
     let call = GitCall {

@@ -262,6 +262,9 @@ impl World {
         std::fs::set_permissions(own.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
         let world = World { home: Home::new(), own, user, is_bound };
         std::fs::create_dir_all(world.home.folder().join("canaries")).unwrap();
+        // Another user has put a file where `../inc` would lead from a temporary folder.
+        std::fs::create_dir_all(world.home.folder().join("tmp")).unwrap();
+        std::fs::write(world.home.folder().join("tmp/inc"), "no configuration").unwrap();
         let settings = "[user]\n\tname = P\n\temail = p@example.org\n[init]\n\tdefaultBranch = main\n";
         std::fs::write(world.home.folder().join(".gitconfig"), settings).unwrap();
         std::fs::set_permissions(world.home.folder(), std::fs::Permissions::from_mode(0o755)).unwrap();
@@ -356,7 +359,10 @@ impl World {
     /// Runs a command, in a trusted folder if there is one.
     fn call(&self, call: &str, folder: Option<&Path>, has_namespaces: bool) -> Value {
         let mut command = self.home.command(&["run", "--format", "compact", "--json", call]);
-        command.env("HOME", self.home.folder()).envs(folder.map(|folder| ("KEN_FOLDER", folder)));
+        command
+            .env("HOME", self.home.folder())
+            .env("TMPDIR", self.home.folder().join("tmp"))
+            .envs(folder.map(|folder| ("KEN_FOLDER", folder)));
         if !has_namespaces {
             hide_namespaces(&mut command);
         }
