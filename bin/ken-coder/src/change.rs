@@ -418,7 +418,7 @@ mod tests {
 
     /// A file takes the place of a folder, and a folder that of a file. The change is interrupted at its end, or fails at its last file.
     #[test]
-    fn what_made_way_clock_set_back() {
+    fn what_made_way_is_put_back() {
         let home = tempfile::tempdir().unwrap();
         let (root, tree, journal) = workspace(home.path());
         let path = |name: &str| root.join(place(name).as_str());

@@ -453,7 +453,7 @@ mod tests {
 
     /// Every way in which a ref can have been before the command, after it and now.
     #[test]
-    fn a_ref_clock_set_back_if_only_the_command_has_changed_it() {
+    fn a_ref_is_put_back_if_only_the_command_has_changed_it() {
         const NAME: &str = "refs/heads/a";
         let values = [None, Some("1"), Some("2"), Some("3")];
         for was in values {

@@ -646,7 +646,7 @@ mod tests {
 
     /// A file is put back only if it is as the run left it, and its content is still kept.
     #[test]
-    fn only_what_is_as_the_run_left_it_clock_set_back() {
+    fn only_what_is_as_the_run_left_it_is_put_back() {
         let root = tempfile::tempdir().unwrap();
         let (state, journal) = journal();
         std::fs::create_dir_all(root.path().join("repos/a")).unwrap();

@@ -642,7 +642,7 @@ fn a_fifo_stops_nobody() {
 
 /// A command cannot hide what it does by telling git to ignore it.
 #[test]
-fn what_git_tracks_clock_set_back_whatever_the_command_makes_git_ignore() {
+fn what_git_tracks_is_put_back_whatever_the_command_makes_git_ignore() {
     let home = Home::with_repository();
     home.put("repos/site/kept.o", "tracked although ignored\n");
     home.put("repos/site/plain", "neither tracked nor ignored\n");
