@@ -228,8 +228,8 @@ fn variables(settings: &Settings, job: &Job<'_>, proxy: Option<&Proxy>) -> Vec<S
     configured.chain(&job.env).cloned().chain(proxy.iter().flat_map(|proxy| proxy.variables())).collect()
 }
 
-/// Returns a memory file with these variables. Every user of the machine could read them as arguments of ken-sandbox: the operator's, and the
-/// password of the proxy. In its environment, a name such as `LD_PRELOAD` would have an effect on ken-sandbox itself.
+/// Returns a memory file with these variables. They can hold secrets of the operator and the password of the proxy, and every user of the
+/// machine can read the arguments of ken-sandbox. In its environment, a name such as `LD_PRELOAD` would have an effect on ken-sandbox itself.
 fn memory_file(variables: &[String]) -> std::io::Result<OwnedFd> {
     if variables.iter().any(|variable| variable.contains('\0')) {
         return Err(std::io::Error::other("one of them holds a NUL byte"));

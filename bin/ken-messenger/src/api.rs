@@ -13,8 +13,6 @@ use ureq::{Agent, SendBody};
 use crate::settings::Settings;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-/// As in ken-model: the library of the system asks the second name server when the first has not answered for 5 seconds.
-const RESOLVE_TIMEOUT: Duration = Duration::from_secs(6);
 /// The timeout of a call, from its beginning to the end of the answer.
 pub(crate) const CALL_TIMEOUT: Duration = Duration::from_secs(60);
 /// A connection that was idle for longer is not used again: the platform may be closing it, and then nobody knows whether a
@@ -69,7 +67,7 @@ impl Api {
             .http_status_as_error(false)
             .max_redirects(0)
             .user_agent(concat!("ken/", env!("CARGO_PKG_VERSION")))
-            .timeout_resolve(Some(RESOLVE_TIMEOUT))
+            .timeout_resolve(Some(ken_tls::RESOLVE_TIMEOUT))
             .timeout_connect(Some(CONNECT_TIMEOUT))
             .proxy(settings.proxy.clone())
             .max_idle_age(MAX_IDLE)

@@ -18,9 +18,6 @@ use crate::breaker::{Failed, Fault};
 
 /// A host that does not accept a connection within this time is taken for down, and the next model is called.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
-/// How long the address of a host may take to be found. The library of the system asks the second name server when the first has not
-/// answered for 5 seconds.
-const RESOLVE_TIMEOUT: Duration = Duration::from_secs(6);
 /// How long a provider may send nothing, both before its answer begins and during the answer.
 const SILENCE_TIMEOUT: Duration = Duration::from_secs(120);
 /// How long the end of a response is waited for when its content is complete. Without its end, the connection cannot be
@@ -58,12 +55,12 @@ impl Http {
     /// Lets a server send nothing for at most this time.
     pub(crate) fn new(silence: Duration, proxy: Option<Proxy>) -> Result<Http, Error> {
         // The proxy looks up the name of the host, and connects to it.
-        let connect = if proxy.is_some() { RESOLVE_TIMEOUT + CONNECT_TIMEOUT } else { CONNECT_TIMEOUT };
+        let connect = if proxy.is_some() { ken_tls::RESOLVE_TIMEOUT + CONNECT_TIMEOUT } else { CONNECT_TIMEOUT };
         let config = Agent::config_builder()
             .http_status_as_error(false)
             .max_redirects(0)
             .user_agent(concat!("ken/", env!("CARGO_PKG_VERSION")))
-            .timeout_resolve(Some(RESOLVE_TIMEOUT))
+            .timeout_resolve(Some(ken_tls::RESOLVE_TIMEOUT))
             .timeout_connect(Some(connect))
             .proxy(proxy)
             .timeout_per_read(Some(silence))
@@ -146,7 +143,7 @@ impl Caller {
         };
         let (message, fault) = match error {
             ureq::Error::Timeout(ureq::Timeout::Resolve) => {
-                let seconds = RESOLVE_TIMEOUT.as_secs();
+                let seconds = ken_tls::RESOLVE_TIMEOUT.as_secs();
                 let message = format!("the address of {host} was not found within {seconds} s: no name server answers");
                 (message, Fault::Provider)
             }

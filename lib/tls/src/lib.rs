@@ -1,7 +1,10 @@
-//! The certificate authorities that TLS trusts: those in the file that `SSL_CERT_FILE` names, or Mozilla's if the variable is unset
-//! or empty. Their functions fail with `invalid` if the file is unreadable or contains no certificate.
+//! What connections to other machines have in common: the certificate authorities that TLS trusts, the proxy, and how long a look-up takes.
+//!
+//! The authorities are those in the file that `SSL_CERT_FILE` names, or Mozilla's if the variable is unset or empty. Their functions fail with
+//! `invalid` if the file is unreadable or contains no certificate.
 
 use std::fmt::Display;
+use std::time::Duration;
 
 use ken_types::Error;
 #[cfg(feature = "ureq")]
@@ -14,6 +17,10 @@ use ureq::tls::{Certificate, RootCerts};
 
 #[cfg(feature = "ureq")]
 mod proxy;
+
+/// How long the address of a host may take to be found. The library of the system asks the second name server when the first has not
+/// answered for 5 seconds.
+pub const RESOLVE_TIMEOUT: Duration = Duration::from_secs(6);
 
 const VARIABLE: &str = "SSL_CERT_FILE";
 

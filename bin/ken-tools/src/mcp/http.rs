@@ -36,8 +36,6 @@ const FAILED: i32 = -32_000;
 const FORGOTTEN: &str = "the server has forgotten the session";
 
 const CONNECT: Duration = Duration::from_secs(10);
-/// The library of the system asks the second name server when the first has not answered for 5 seconds.
-const RESOLVE: Duration = Duration::from_secs(6);
 /// The pause before the stream of the server's own messages is opened again.
 const PAUSE: Duration = Duration::from_secs(5);
 /// The maximum size of an error response that is passed on, in bytes. ken-tools redacts it and shows far less of it, so
@@ -80,7 +78,7 @@ impl Bridge {
             .http_status_as_error(false)
             .max_redirects(0)
             .user_agent(concat!("ken/", env!("CARGO_PKG_VERSION")))
-            .timeout_resolve(Some(RESOLVE))
+            .timeout_resolve(Some(ken_tls::RESOLVE_TIMEOUT))
             .timeout_connect(Some(CONNECT))
             .proxy(ken_tls::proxy(&url, &|name| ken_service::secret(name))?)
             .tls_config(TlsConfig::builder().root_certs(ken_tls::roots()?).build());
