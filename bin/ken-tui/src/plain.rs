@@ -10,6 +10,7 @@ use std::time::Duration;
 use ken_approval::Request;
 use ken_client::approvals::{Asking, Questions};
 use ken_client::chat::{Prompt, Session, Turn, failure, local};
+use ken_client::interrupt;
 use ken_client::{Events, Gateway, LiveText, progress_line, source_lines};
 use ken_text::visible_line;
 use ken_types::Error;
@@ -170,16 +171,20 @@ impl Plain {
     fn print(&mut self, turn: &Turn, events: &mut Events) -> Result<(), Error> {
         let mut live = LiveText::default();
         let mut questions = self.questions();
-        questions.take_pending(&self.session.id)?;
         // An error is printed on a line of its own.
         while let Some(batch) = events.next(Some(TICK)).inspect_err(|_| {
             questions.end_line();
             _ = put(live.end_line());
         })? {
+            if batch.is_empty() && questions.lacks_older() {
+                questions.take_older(&self.session.id)?;
+            }
             questions.read_line()?;
-            // While a question is open, Ctrl+C ends the program, and the request stays open.
-            self.idle.store(questions.is_open(), Ordering::Relaxed);
             if self.interrupted.swap(false, Ordering::Relaxed) {
+                // At a question, Ctrl+C ends the program, and the request stays open.
+                if questions.is_open() {
+                    interrupt::end();
+                }
                 self.gateway.cancel(&local(), &self.session.id, None)?;
             }
             for event in batch {
@@ -187,7 +192,6 @@ impl Plain {
                 if Questions::concerns(&event) || !turn.owns(&event) {
                     put(live.end_line())?;
                     questions.take(&event);
-                    self.idle.store(questions.is_open(), Ordering::Relaxed);
                     continue;
                 }
                 if event.get("parentSession").is_some() {

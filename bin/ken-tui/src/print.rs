@@ -97,12 +97,14 @@ fn follow(
     let mut events = gateway.events(&turn.stream, &turn.offset);
     let note = |text: &str| print_note(text.trim_end());
     let mut questions = Questions::new(gateway.clone(), Asking::Nobody, ken, note);
-    questions.take_pending(session)?;
     let mut live = LiveText::default();
     // An error is printed on a line of its own.
     while let Some(batch) = events.next(Some(GLANCE)).inspect_err(|_| _ = put(live.end_line()))? {
         if interrupt.take() {
             gateway.clone().cancel(&local(), session, Some(&turn.submission))?;
+        }
+        if batch.is_empty() && questions.lacks_older() {
+            questions.take_older(session)?;
         }
         for event in batch {
             if Questions::concerns(&event) {

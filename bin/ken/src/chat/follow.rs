@@ -50,11 +50,14 @@ impl TurnFollower<'_> {
     fn read(&mut self, gateway: &Gateway, needed: &NeededParts) -> Result<(), Error> {
         let mut events = gateway.events(&self.turn.stream, &self.turn.offset);
         let mut progress = None;
-        self.questions.take_pending(self.reply.session.as_deref().unwrap_or_default())?;
         while let Some(batch) = events.next(Some(self.questions.tick(GLANCE)))? {
             if self.interrupt.take() {
                 let session = self.reply.session.as_deref().unwrap_or_default();
                 gateway.clone().cancel(&local(), session, Some(&self.turn.submission))?;
+            }
+            if batch.is_empty() && self.questions.lacks_older() {
+                progress = None;
+                self.questions.take_older(self.reply.session.as_deref().unwrap_or_default())?;
             }
             self.questions.read_line()?;
             if batch.iter().any(|event| self.may_print(event)) {

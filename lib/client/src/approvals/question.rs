@@ -50,6 +50,8 @@ pub struct Questions {
     ken: String,
     print: Box<dyn Fn(&str)>,
     requests: Requests,
+    /// Whether the requests have been taken that can be older than the events.
+    has_older: bool,
 }
 
 /// The requests that are not decided yet.
@@ -102,7 +104,8 @@ impl Requests {
 impl Questions {
     /// `ken` is the command of this system as a person types it, and `print` prints a text without adding a line end.
     pub fn new(gateway: Gateway, asking: Asking, ken: String, print: impl Fn(&str) + 'static) -> Questions {
-        Questions { gateway, asking, ken, print: Box::new(print), requests: Requests::default() }
+        let requests = Requests::default();
+        Questions { gateway, asking, ken, print: Box::new(print), requests, has_older: false }
     }
 
     /// Returns what the turn waits for, if it waits for a decision.
@@ -137,12 +140,19 @@ impl Questions {
         text(event, "type") == "submission_settled"
     }
 
+    /// Whether [`Questions::take_older`] is still to be called, at the first moment without events. Earlier, the events that led to a request
+    /// would be printed behind its question.
+    pub fn lacks_older(&self) -> bool {
+        !self.has_older
+    }
+
     /// Takes the requests of the session that are pending now. That of a turn before the own one can be older than the events that the
     /// caller reads, and the own turn waits for it.
     ///
     /// # Errors
     /// As [`Gateway::call`].
-    pub fn take_pending(&mut self, session: &str) -> Result<(), Error> {
+    pub fn take_older(&mut self, session: &str) -> Result<(), Error> {
+        self.has_older = true;
         for record in self.gateway.pending_in_session(session)? {
             self.requested(text(&record, "requestId"), || Request::of(&record));
         }
