@@ -99,7 +99,7 @@ fn a_list_of_sessions_says_whether_there_are_more() {
         let (stdout, stderr, status) = channels(&system.ken(arguments));
         let ids: BTreeSet<&str> = stdout.lines().collect();
         assert_eq!((ids.len(), status), (shown, 0), "{arguments:?}: {stderr}");
-        let note = format!("ken: there are more than these {shown} sessions: `ken --home {}", system.home().display());
+        let note = format!("ken: there are more than {shown}: `ken --home {}", system.home().display());
         assert_eq!((stderr.starts_with(&note), stderr.lines().count()), (has_more, usize::from(has_more)), "{stderr}");
     }
 }

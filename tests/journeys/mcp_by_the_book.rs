@@ -93,8 +93,15 @@ fn from_the_readme_to_the_answer() {
     let installs = format!("installs  @scope/server-notes, which npm installs in {}", folder.display());
     let reads = format!("reads     {notes}");
     let touched = [
-        "notes", "runs", &installs, "install scripts are not run", &reads, "changes   nothing of yours",
-        "network   none", "asks      before each call",
+        "notes",
+        "runs",
+        &installs,
+        "install scripts are not run",
+        &reads,
+        "changes   nothing of yours",
+        "network   none",
+        "asks      before each call",
+        "agents    research-worker, coding-worker",
     ];
     says(&screen.replace('\n', ""), &touched);
     adding.type_line("n");
@@ -107,6 +114,11 @@ fn from_the_readme_to_the_answer() {
         status == Some(1) && said.contains(&reads) && said.contains("The same command with --yes adds it"),
         "{said}"
     );
+
+    // An entry can also name who calls its tools, and which calls are made again.
+    let entry = json!({"a": {"command": "x", "ken": {"agents": ["orchestrator"], "idempotent": ["pay", "send"]}}});
+    let (said, _) = walk.ken(&["mcp", "add", "--json", &json!({"mcpServers": entry}).to_string()]);
+    says(&said, &["agents    orchestrator", "repeats   pay, send"]);
 
     // 2. After a yes it is installed once, with a lock file, and its tools are shown. None of them is used yet.
     let mut adding = walk.terminal(&["mcp", "add", "--json", &readme]);

@@ -430,6 +430,16 @@ fn who_waits_for_a_host_is_told_so() {
     let done = say(&first);
     let state = |id: &str| server.sql(&database, &format!("SELECT state FROM ken.submissions WHERE id = '{id}'"));
     until("the first turn ends", || state(&done) == "completed");
+    // What the turn has changed is known on its host alone.
+    let name = server.sql(&database, "SELECT DISTINCT name FROM ken.hosts");
+    let said = |system: &System, words: &[&str]| String::from_utf8(system.ken(words).stderr).unwrap();
+    for run in [&done[..], &done[done.len() - 8..]] {
+        let elsewhere = said(&second, &["undo", run]);
+        assert!(elsewhere.contains(&format!("{done} worked on the host {name}")), "{elsewhere}");
+        assert!(said(&first, &["diff", run]).contains("the journal has no changes of a run"));
+    }
+    assert!(runs(&second, &["why", &done]).contains(&format!("host      {name}")));
+    assert!(!runs(&first, &["why", &done]).contains("host  "));
     first.cut_power();
     let turns = [(); 2].map(|()| say(&second));
     let status = || String::from_utf8(second.ken(&["status"]).stderr).unwrap();

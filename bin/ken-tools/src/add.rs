@@ -1,6 +1,7 @@
 //! `ken-tools add`: puts the MCP servers of a README into mcp.json. It says what each would touch and asks once. Then it
 //! installs them and shows what they offer.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::fs::File;
 use std::io::{BufReader, IsTerminal, Write};
@@ -134,6 +135,10 @@ struct Plan {
     secrets: Vec<String>,
     /// When a person has to approve a call.
     asks: &'static str,
+    /// The agents that can call its tools.
+    agents: Vec<String>,
+    /// The tools whose calls are made again if their result is lost.
+    repeats: BTreeSet<String>,
     /// Paths among its arguments that do not exist.
     missing: Vec<String>,
 }
@@ -178,6 +183,8 @@ impl Plan {
                 (_, true) => "before each call, unless it says that the tool only reads",
                 (_, false) => "before each call",
             },
+            agents: server.ken.agents.clone(),
+            repeats: server.ken.idempotent.clone(),
             missing,
         })
     }
@@ -196,6 +203,11 @@ impl Plan {
             ("changes", Some(paths(&self.changes))),
             ("network", Some(self.network.clone())),
             ("asks", Some(self.asks.to_owned())),
+            ("agents", Some(self.agents.join(", "))),
+            (
+                "repeats",
+                (!self.repeats.is_empty()).then(|| self.repeats.iter().cloned().collect::<Vec<_>>().join(", ")),
+            ),
             ("gets", (!self.gets.is_empty()).then(|| self.gets.join(", "))),
             ("secrets", (!self.secrets.is_empty()).then(|| self.secrets.join(", "))),
             (

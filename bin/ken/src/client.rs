@@ -16,6 +16,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 pub(crate) const KEND: &str = "kend";
+pub(crate) const STORE: &str = "store";
 /// How long to wait for a part that is stopping to close its connections.
 pub(crate) const GRACE: Duration = Duration::from_secs(2);
 

@@ -8,10 +8,9 @@ use ken_types::ops::hosts::{HostRecord, HostsList, HostsRemove, RemoveHost};
 use ken_types::places::Places;
 use ken_types::{Error, Timestamp};
 
-use crate::client::call;
+use crate::client::{STORE, call};
 use crate::output::{ListArgs, print_line, print_list, print_note};
 
-const STORE: &str = "store";
 /// A server that does not answer is reported by the store after 15 seconds.
 const TIMEOUT: Duration = Duration::from_secs(20);
 

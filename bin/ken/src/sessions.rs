@@ -131,7 +131,7 @@ fn list(globals: &Globals, gateway: &mut Gateway, args: &List) -> Result<(), Err
     print_list(&sessions, args.json, ["SESSION", "UPDATED", "NAME", "TITLE"], row)?;
     if has_more {
         let (ken, shown) = (globals.command(), args.limit);
-        print_note(&format!("there are more than these {shown} sessions: `{ken} sessions -n N` lists N"));
+        print_note(&format!("there are more than {shown}: `{ken} sessions -n N` lists N"));
     }
     Ok(())
 }

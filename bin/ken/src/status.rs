@@ -11,7 +11,7 @@ use ken_types::ops::kend::{Listener, PartState, PartStatus, PartsStatus, StatusA
 use ken_types::places::Places;
 use ken_types::{Code, Error};
 
-use crate::client::{KEND, call, silent_parts};
+use crate::client::{KEND, STORE, call, silent_parts};
 use crate::config::effective_config;
 use crate::hosts;
 use crate::output::{
@@ -22,7 +22,6 @@ use crate::output::{
 const NOT_ALL_UP: u8 = 3;
 const UNKNOWN: u8 = 4;
 
-const STORE: &str = "store";
 /// A part that does not answer must not delay the status of the others for long.
 const NOTE_TIMEOUT: Duration = Duration::from_secs(1);
 

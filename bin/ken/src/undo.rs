@@ -6,15 +6,20 @@ use std::io::{IsTerminal, stderr};
 use std::process::{Command, ExitCode};
 
 use clap::Args;
+use ken_types::ops::ids::IdKind;
+use ken_types::ops::telemetry::{ByWork, EventsWhy};
 use ken_types::places::Places;
 use ken_types::{Code, Error, json};
 use serde_json::Value;
 
+use crate::client::{STORE, call};
 use crate::external::{error_of, installed, output_with_notes, printed};
 use crate::globals::Globals;
-use crate::ids::LAST;
+use crate::ids::{LAST, Wanted};
 use crate::output::{Outcome, print_text};
 use crate::workspace::around;
+
+const RUN: Wanted = Wanted::of(&[IdKind::Turn, IdKind::Run], "turn or run", "`ken runs` lists them");
 
 #[derive(Debug, Args)]
 pub(crate) struct RunArgs {
@@ -49,8 +54,22 @@ pub(crate) fn run(globals: &Globals, what: &str, of: &RunArgs) -> Outcome {
     print_text(&String::from_utf8_lossy(&output.stdout))?;
     match output.status.code().and_then(|status| u8::try_from(status).ok()) {
         Some(status @ 0..=1) => Ok(ExitCode::from(status)),
-        _ => Err(error_of(&coder, &output.stderr, Code::Unavailable)),
+        _ => Err(elsewhere(&places, run, error_of(&coder, &output.stderr, Code::Unavailable))),
     }
+}
+
+/// The journal is on the host where a run worked. If that is another one, this says so instead of `missing`.
+fn elsewhere(places: &Places, run: &str, missing: Error) -> Error {
+    if missing.code != Code::NotFound || run == LAST {
+        return missing;
+    }
+    let found = RUN.find_in_store(places, run).and_then(|found| {
+        let host = call::<EventsWhy>(places, STORE, &ByWork { id: found.id.clone() }, None)?.host;
+        Ok(host.map(|host| (found.id, host)))
+    });
+    let Ok(Some((run, host))) = found else { return missing };
+    Error::unavailable(format!("the run {run} worked on the host {host}, and only there is known what it changed"))
+        .hint(format!("`ken diff {run}` on {host} shows it"))
 }
 
 /// Removes what undoing the changes of a session would need.
@@ -75,8 +94,10 @@ pub(crate) fn sessions(places: &Places) -> Vec<String> {
 
 /// Returns what a run changed, in the form of `ken-coder diff --format compact`.
 pub(crate) fn changes(globals: &Globals, run: &str) -> Result<Value, Error> {
-    let mut coder = coder(&globals.places()?, &["diff", "--format", "compact", "--", run])?;
-    json::parse(&printed(&mut coder, Code::Unavailable)?, json::MAX_DEPTH)
+    let places = globals.places()?;
+    let mut coder = coder(&places, &["diff", "--format", "compact", "--", run])?;
+    let changes = printed(&mut coder, Code::Unavailable).map_err(|error| elsewhere(&places, run, error))?;
+    json::parse(&changes, json::MAX_DEPTH)
 }
 
 fn coder(places: &Places, words: &[&str]) -> Result<Command, Error> {

@@ -10,11 +10,10 @@ use ken_types::places::Places;
 use ken_types::{Code, Error};
 use serde_json::{Value, json};
 
-use crate::client::{ask, call};
+use crate::client::{STORE, ask, call};
 use crate::ids::{LAST, SESSION, Wanted, field, items};
 use crate::output::{one_line, print_json, print_line, print_note, print_table};
 
-const STORE: &str = "store";
 /// What `ken why` takes.
 const EXPLAINED: Wanted = Wanted {
     kinds: &[IdKind::Turn, IdKind::Run, IdKind::ScheduleRun, IdKind::Event, IdKind::Approval],
@@ -155,9 +154,13 @@ pub(crate) fn why(places: &Places, args: &Why) -> Result<(), Error> {
         return print_json(&why);
     }
     print_line(&format!("{}: {}", field(&why, "status"), one_line(field(&why, "cause"))))?;
-    for (name, label) in
-        [("receivedAt", "received"), ("sessionId", "session "), ("submissionId", "turn    "), ("delivery", "answer  ")]
-    {
+    for (name, label) in [
+        ("receivedAt", "received"),
+        ("sessionId", "session "),
+        ("submissionId", "turn    "),
+        ("host", "host    "),
+        ("delivery", "answer  "),
+    ] {
         if let Some(value) = why.get(name).and_then(Value::as_str) {
             print_line(&format!("  {label}  {}", one_line(value)))?;
         }

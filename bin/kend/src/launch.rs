@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use ken_types::clock;
-use ken_types::config::{Calls, Config, Part, STORE_URL, Walls, is_over_network};
+use ken_types::config::{Calls, Config, PROXIES, Part, STORE_URL, WITHOUT_PROXY, Walls, is_over_network};
 use ken_types::error::JSON_ERRORS;
 use ken_types::places::Places;
 use ken_types::providers::key_names;
@@ -44,11 +44,6 @@ pub(crate) const SECTIONS: [(&str, FormatSection); 14] = [
 
 /// The variable with the file of the certificates that a part trusts.
 const CERTIFICATES: &str = "SSL_CERT_FILE";
-
-/// The variables with proxies, as in ken-tls: their addresses can contain a password, so they are passed as secrets.
-const PROXIES: [&str; 6] = ["HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"];
-/// These are no secret. What is one is masked wherever it occurs.
-const WITHOUT_PROXY: [&str; 2] = ["NO_PROXY", "no_proxy"];
 
 /// The variables that every part gets from kend's own environment, besides `LC_*`.
 const PASSED_VARIABLES: [&str; 6] = ["PATH", "HOME", "LANG", "TZ", "RUST_LOG", "KEN_LOG"];

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use ken_types::Error;
 #[cfg(feature = "ureq")]
-pub use proxy::{PROXIES, WITHOUT_PROXY, address, proxy};
+pub use proxy::{address, proxy};
 use rustls::RootCertStore;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;

@@ -1,13 +1,9 @@
 //! The proxy between this machine and others, from the variables that other programs read, too.
 
 use ken_types::Error;
+use ken_types::config::{PROXIES, WITHOUT_PROXY};
 use ureq::http::Uri;
 use ureq::{Proxy, ProxyProtocol};
-
-/// The variables with the address of a proxy, which can contain a password: for URLs with `https` and `http`, and for all.
-pub const PROXIES: [&str; 6] = ["HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"];
-/// The variables with the hosts that are reached without one, separated by commas.
-pub const WITHOUT_PROXY: [&str; 2] = ["NO_PROXY", "no_proxy"];
 
 /// No proxy leads to this machine.
 const LOCAL: [&str; 3] = ["localhost", "127.*", "[::1]"];

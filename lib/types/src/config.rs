@@ -229,6 +229,13 @@ pub const BUILTIN: &str = include_str!("../../../etc/ken.toml");
 /// The secret with the URL of the store's database. It takes precedence over [`Store::url`] and may contain a password.
 pub const STORE_URL: &str = "KEN_STORE_URL";
 
+/// The variables with the address of a proxy, which can contain a password: for URLs with `https` and `http`, and for all. They are passed
+/// to parts as secrets.
+pub const PROXIES: [&str; 6] = ["HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"];
+/// The variables with the hosts that are reached without a proxy, separated by commas. They are not secret: what is, is masked wherever it
+/// occurs.
+pub const WITHOUT_PROXY: [&str; 2] = ["NO_PROXY", "no_proxy"];
+
 /// Where the store keeps its data.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]

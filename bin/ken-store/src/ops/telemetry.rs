@@ -343,6 +343,7 @@ impl Read for EventsWhy {
             error: None,
             approvals: Vec::new(),
             attempts: None,
+            host: None,
             failures: Vec::new(),
             tool_failures: Vec::new(),
             violations: Vec::new(),
@@ -488,8 +489,16 @@ fn of_work(tables: &dyn Tables, row: &SummaryRow, why: &mut Why) -> Result<(), E
     why.error = error;
     why.approvals = approvals;
     why.attempts = (found.attempt > 0).then_some(found.attempt);
+    why.host = other_host(tables, found.key)?;
     why.outputs = tables.outputs_of(found.key)?;
     Ok(())
+}
+
+/// Returns the host that has worked on a submission last, if it is not this one.
+fn other_host(tables: &dyn Tables, submission: i64) -> Result<Option<String>, Error> {
+    let Some(found) = tables.host_of(submission)? else { return Ok(None) };
+    let is_this = tables.hosts()?.hosts.iter().any(|host| host.here && host.id == found.id);
+    Ok((!is_this).then(|| found.name.unwrap_or(found.id)))
 }
 
 /// Names the turn that keeps a queued submission waiting, and the decisions that this turn waits for.

@@ -8,8 +8,7 @@ use std::process::Stdio;
 use std::sync::OnceLock;
 
 use command_fds::CommandFdExt;
-use ken_tls::{PROXIES, WITHOUT_PROXY};
-use ken_types::config::BUILTIN;
+use ken_types::config::{BUILTIN, PROXIES, WITHOUT_PROXY};
 use ken_types::{Error, secrets};
 use tokio::process::Command;
 

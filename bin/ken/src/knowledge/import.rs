@@ -18,11 +18,10 @@ use ken_wire::blocking::Client;
 use serde::Serialize;
 use sha2::{Digest, Sha256};
 
-use crate::client::{call_on, connect};
+use crate::client::{STORE, call_on, connect};
 use crate::output::{Outcome, format_count, print_json, print_line, print_note};
 use crate::progress::Progress;
 
-const STORE: &str = "store";
 /// The maximum size of a file, in bytes, and the maximum number of files in a folder.
 const MAX_FILE_BYTES: u64 = 1024 * 1024;
 const FILES: usize = 20_000;

@@ -322,6 +322,8 @@ pub struct Why {
     pub approvals: Vec<String>,
     /// How many processes have worked on it. Absent if none has yet.
     pub attempts: Option<u32>,
+    /// The name of the host that has worked on it last, or its id if it was removed. Absent if that is the host that answers.
+    pub host: Option<String>,
     /// The model calls that failed, in order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub failures: Vec<FailedCall>,
