@@ -305,6 +305,7 @@ impl Tab {
     pub fn picture(&self, path: &Path) {
         let shot = self.call("Page.captureScreenshot", json!({"format": "png"}));
         let bytes = base64::engine::general_purpose::STANDARD.decode(shot["data"].as_str().expect("a picture"));
+        path.parent().map_or(Ok(()), std::fs::create_dir_all).expect("a folder");
         std::fs::write(path, bytes.expect("base64")).expect("a file");
     }
 

@@ -60,9 +60,7 @@ fn browser() -> Option<Browser> {
 }
 
 fn picture(tab: &Tab, name: &str) {
-    let folder = root().join("target/console");
-    std::fs::create_dir_all(&folder).unwrap();
-    tab.picture(&folder.join(format!("{name}.png")));
+    tab.picture(&root().join(format!("target/console/{name}.png")));
 }
 
 /// Opens a new conversation and sends its first message.
