@@ -644,6 +644,10 @@ impl BatchWriter {
                 given_up += 1
             }
         }
+        if alone && refused > 0 {
+            // What it has missed of other hosts since the first begin is read again.
+            self.begin()?;
+        }
         // Before the commit: if that fails, the changes that were not begun must not be told so.
         self.queue.put_back(batch.jobs.drain(taken..).map(WriterRequest::Write));
         match self.commit(batch) {
@@ -1094,7 +1098,7 @@ impl BatchWriter {
                 self.has_failed(&error);
                 tracing::error!(code = %error.code, "background work was rolled back: {}", error.message);
                 change.effects.clear();
-                BACKGROUND_INTERVAL_MS
+                if error.code == Code::Unavailable { RETRY_MS } else { BACKGROUND_INTERVAL_MS }
             }
         };
         self.notify(change.effects, change.now);
@@ -1233,7 +1237,8 @@ fn undo(database: &mut dyn tables::Writer, change: &mut Change, effects_before: 
     database.rollback_to_savepoint()
 }
 
-/// Runs the only change of a transaction. It needs no savepoint, because if it is refused, the whole transaction can be undone.
+/// Runs the only change of a transaction. It needs no savepoint, because if it is refused, the whole transaction is undone. The caller then
+/// begins another one.
 fn alone_in_transaction(
     database: &mut dyn tables::Writer,
     change: &mut Change,
@@ -1245,6 +1250,5 @@ fn alone_in_transaction(
     // The effects go with the writes: nobody may be told of a change that was not made.
     change.effects.clear();
     database.rollback();
-    database.begin()?;
     Ok(false)
 }

@@ -304,7 +304,10 @@ fn copy_exchange(
     });
     let sql = "INSERT INTO exchanges (submission, stream, turn, body, answer, result, error, context_usage, ended_at, settled_at)
                SELECT ?2, ?3, turn, ?4, answer, result, error, context_usage, 0, settled_at FROM exchanges WHERE submission = ?1";
-    database.execute(sql, params![submission, new, to, json(body.as_ref())?])
+    database.execute(sql, params![submission, new, to, json(body.as_ref())?])?;
+    // The whole outputs of its tools, of which the body has the beginnings.
+    let sql = "INSERT INTO outputs (blob, submission) SELECT blob, ?2 FROM outputs WHERE submission = ?1";
+    database.execute(sql, params![submission, new])
 }
 
 fn record(row: &dyn Row) -> Result<(i64, RunRecord), Error> {

@@ -28,7 +28,7 @@ impl dyn Tables + '_ {
     }
 }
 
-/// The parts of the statements about one kind.
+/// The parts of the statements about one kind. What belongs to a session that is being deleted is left out.
 struct Parts {
     /// Selects `id`, `at`, `label`, `session` and `turn`, the start of a turn, and the scope of a session.
     select: &'static str,
@@ -57,7 +57,8 @@ fn parts(kind: IdKind) -> Parts {
             select: "SELECT s.id, e.received_at AS at, e.text AS label,
                        substr(t.name, length('agents/orchestrator/') + 1) AS session, s.id AS turn,
                        s.recorded_from
-                     FROM submissions AS s JOIN events AS e USING (event) JOIN streams AS t ON t.stream = s.stream",
+                     FROM submissions AS s JOIN events AS e USING (event)
+                       JOIN streams AS t ON t.stream = s.stream AND t.purged_at IS NULL",
             whole: "s.id = ?1 AND s.kind <> 'workflow'",
             part: "s.submission IN (SELECT submission FROM submissions WHERE {position}(id, ?1) > 0) AND s.kind <> 'workflow'",
             known: "s.hidden = 0 AND s.kind <> 'workflow'",
@@ -74,14 +75,16 @@ fn parts(kind: IdKind) -> Parts {
         IdKind::Approval => Parts {
             select: "SELECT a.id, a.updated_at AS at, a.request{json} ->> 'summary' AS label, a.session AS session,
                        s.id AS turn
-                     FROM approvals AS a JOIN submissions AS s USING (submission)",
+                     FROM approvals AS a JOIN submissions AS s USING (submission)
+                       JOIN streams AS t ON t.stream = s.stream AND t.purged_at IS NULL",
             whole: "a.id = ?1",
             part: "{position}(a.id, ?1) > 0",
             known: "true",
             order: "a.approval DESC",
         },
         IdKind::Knowledge => Parts {
-            select: "SELECT k.id, k.updated_at AS at, k.title AS label, NULL AS session, NULL AS turn FROM knowledge AS k",
+            select: "SELECT k.id, k.updated_at AS at, k.title AS label, NULL AS session, NULL AS turn
+                     FROM (SELECT * FROM knowledge WHERE stream IS NULL OR stream NOT IN (SELECT stream FROM purges)) AS k",
             whole: "k.id = ?1",
             part: "k.entry IN (SELECT entry FROM knowledge WHERE {position}(id, ?1) > 0)",
             known: "true",
@@ -101,7 +104,9 @@ fn parts(kind: IdKind) -> Parts {
         IdKind::Event => Parts {
             select: "SELECT e.id, e.received_at AS at, e.text AS label, NULL AS session,
                        e.answer{json} -> 'submission' ->> 'submission_id' AS turn
-                     FROM events AS e",
+                     FROM (SELECT * FROM events WHERE NOT EXISTS
+                       (SELECT 1 FROM submissions AS s JOIN streams AS t ON t.stream = s.stream
+                        WHERE s.event = events.event AND t.purged_at IS NOT NULL)) AS e",
             whole: "e.id = ?1 AND NOT EXISTS (SELECT 1 FROM submissions AS s WHERE s.id = e.id)",
             part: "e.event IN (SELECT event FROM events WHERE {position}(id, ?1) > 0)
                    AND NOT EXISTS (SELECT 1 FROM submissions AS s WHERE s.id = e.id)",

@@ -1,5 +1,6 @@
 //! Blobs: their pieces arrive in order, they are complete only with the right digest, and they are kept while a record refers to them.
 
+use ken_types::id::SessionId;
 use ken_types::limits::{BLOB_BYTES, BLOBS_BYTES, PIECE_BYTES};
 use ken_types::ops::blobs::*;
 use ken_types::ops::store::*;
@@ -169,6 +170,38 @@ async fn an_output_is_kept_as_long_as_the_summary_of_its_turn_and_read_in_its_in
         let is_kept = get("tui-1", &digest).await.is_ok();
         assert_eq!(is_kept, days == 2, "after {days} days");
     }
+}
+
+#[tokio::test]
+async fn a_fork_has_the_whole_outputs_of_its_turns_also_when_the_old_session_is_deleted() {
+    let kit = Kit::new();
+    kit.session("tui-1", "a").await;
+    kit.prompt("tui-1", "s1").await;
+    let claim = kit.claim_one(1).await;
+    let digest = put(&kit, b"a long output").await;
+    let result = serde_json::json!({"content": [], "details": null, "output": {"blob": digest, "bytes": 13}});
+    let fields =
+        serde_json::json!({"toolName": "t", "toolCallId": "c", "isError": false, "result": result, "durationMs": 1});
+    kit.add_events(&claim.lease, 0, vec![event("s1", 0, "tool", fields)]).await.unwrap();
+    kit.finish(&claim.lease, 1, "Done.").await.unwrap();
+    kit.talk("tui-1", "s2", "q", "a").await;
+    let fork = |id: &str, before: &str, name: &str| ForkSession {
+        scope: None,
+        id: SessionId(id.into()),
+        before: sub(before),
+        fork: SessionId(name.into()),
+    };
+    kit.write::<SessionsFork>(fork("tui-1", "s2", "tui-2")).await.unwrap();
+    let get = |instance: &str| {
+        let args = GetOutput { instance: instance.into(), id: digest.clone(), offset: 7, limit: 100 };
+        kit.read::<OutputsGet>(args)
+    };
+    kit.write::<SessionsPurge>(OwnedSession { scope: None, id: SessionId("tui-1".into()) }).await.unwrap();
+    for _ in 0..100 {
+        kit.turn_clock(1_000).await;
+    }
+    assert!(get("tui-1").await.is_err());
+    assert_eq!(get("tui-2").await.unwrap().bytes.0, b"output");
 }
 
 #[tokio::test]

@@ -4,6 +4,7 @@ use ken_store::clock::Clock;
 use ken_store::ops;
 use ken_store::tables::sqlite::Sqlite;
 use ken_types::config::Retention;
+use ken_types::ops::ids::{FindIds, IdKind, IdsFind, MAX_FOUND};
 use ken_types::ops::store::*;
 use ken_types::{Code, Offset};
 
@@ -83,6 +84,11 @@ async fn nothing_of_it_is_left_in_any_file() {
     assert!(found(&kit, WORD).await > 0 && kit.holds(WORD) && kit.holds(ANSWER));
     kit.write::<SessionsPurge>(of("tui-x")).await.unwrap();
     assert_eq!(found(&kit, WORD).await, 0);
+    // Nor is it shown beside an id while its rows are still there.
+    let kinds = vec![IdKind::Turn, IdKind::Approval, IdKind::Knowledge, IdKind::Event];
+    let shown = kit.read::<IdsFind>(FindIds { word: None, kinds, limit: MAX_FOUND }).await.unwrap().ids;
+    let labels: Vec<_> = shown.into_iter().filter_map(|found| found.label).collect();
+    assert!(labels.len() > 10 && labels.iter().all(|label| !label.contains(WORD)), "{labels:?}");
     let gone = |error: ken_types::Error| assert_eq!(error.code, Code::Gone, "{error}");
     gone(kit.page("tui-x", Offset::Start).await.unwrap_err());
     gone(kit.write::<SessionsPurge>(of("tui-x")).await.unwrap_err());

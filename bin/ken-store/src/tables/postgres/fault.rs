@@ -68,12 +68,16 @@ pub(super) fn error(server: &Server, failure: &Failure) -> Error {
     let said = server.without_password(failure.text()).replace(char::is_control, " ");
     let error = match failure.of_server() {
         Some(error) => of_server(&server.name, error.code(), &said),
-        None => unavailable(&server.name, &said, "start the server, or mend the way to it"),
+        None => unavailable(&server.name, &said, CONNECT_REMEDY),
     };
     // What a person has to mend is in the error itself, which the writer logs.
     tracing::debug!(detail = said, "{}", error.message);
     error
 }
+
+/// Also for what is found only before the server answers: a password that is missing, TLS that it does not have, an unknown certificate.
+const CONNECT_REMEDY: &str =
+    "start the server, or correct what its URL says of it: the address, sslmode, the password (ken-postgres(7))";
 
 fn unavailable(server: &str, what: &str, hint: &str) -> Error {
     Error::unavailable(format!("{server}: {what}")).hint(format!("{hint}; the store continues by itself"))

@@ -23,7 +23,7 @@ use super::timeline::{self, Timeline};
 use crate::tables::{Hear, Notice};
 
 const CHANNEL: &str = "ken";
-/// The maximum number of changes of which the others were not told yet. Of those that do not fit they find out by looking.
+/// The maximum number of changes of which the others were not told yet. If some do not fit, the next notice says that anything may have changed.
 const QUEUE: usize = 1_024;
 /// The longest text of a notice is 7,999 bytes. Each mark takes 17.
 const MAX_MARKS: usize = 450;
@@ -38,6 +38,8 @@ const RECONNECT_PAUSE: Duration = Duration::from_millis(500);
 pub(super) struct Announcement {
     pub(super) batch: i64,
     pub(super) marks: Vec<u64>,
+    /// Whether one before it was lost, because too many waited.
+    pub(super) follows_lost: bool,
 }
 
 /// Starts the thread. It ends when the returned sender is dropped.
@@ -68,6 +70,8 @@ struct Listener {
 struct Gathered {
     batch: i64,
     marks: BTreeSet<u64>,
+    /// Whether some marks are missing.
+    is_incomplete: bool,
 }
 
 impl Listener {
@@ -150,6 +154,7 @@ impl Listener {
         let gathered = self.gathered.get_or_insert_default();
         gathered.batch = announcement.batch;
         gathered.marks.extend(announcement.marks);
+        gathered.is_incomplete |= announcement.follows_lost;
     }
 
     async fn tell(&mut self, client: &Client) -> Result<(), Failure> {
@@ -159,16 +164,22 @@ impl Listener {
         let text = text(&self.host, first, &gathered);
         let values: [(&(dyn ToSql + Sync), Type); 2] = [(&CHANNEL, Type::TEXT), (&text, Type::TEXT)];
         let sent = timeout(HEARTBEAT, client.execute_typed("SELECT pg_notify($1, $2)", &values)).await;
-        sent.map_err(|_| Failure::Silent)?.map_err(Failure::Server)?;
+        if let Err(failure) = sent.map_err(|_| Failure::Silent).and_then(|sent| sent.map_err(Failure::Server)) {
+            // The next notice covers these transactions, so that it needs their marks.
+            self.gathered = Some(gathered);
+            return Err(failure);
+        }
         self.told = Some(gathered.batch);
         Ok(())
     }
 }
 
-/// Returns the text of a notice: the host, its first and last transaction, and the marks, or an asterisk if they are too many.
+/// Returns the text of a notice: the host, its first and last transaction, and the marks, or an asterisk if they are too many or
+/// not all are known.
 fn text(host: &str, first: i64, gathered: &Gathered) -> String {
     let marks: Vec<String> = gathered.marks.iter().map(|mark| format!("{mark:x}")).collect();
-    let marks = if marks.len() > MAX_MARKS { "*".to_owned() } else { marks.join(",") };
+    let is_all = !gathered.is_incomplete && marks.len() <= MAX_MARKS;
+    let marks = if is_all { marks.join(",") } else { "*".to_owned() };
     format!("{host} {first} {} {marks}", gathered.batch)
 }
 
@@ -196,7 +207,11 @@ mod tests {
     fn a_notice_is_read_as_it_was_written_and_fits() {
         for count in [0, 1, MAX_MARKS, MAX_MARKS + 1] {
             let marks: BTreeSet<u64> = (0..count as u64).map(|number| u64::MAX - number).collect();
-            let text = text(&"a".repeat(32), i64::MAX - 1, &Gathered { batch: i64::MAX, marks: marks.clone() });
+            let text = text(
+                &"a".repeat(32),
+                i64::MAX - 1,
+                &Gathered { batch: i64::MAX, marks: marks.clone(), is_incomplete: false },
+            );
             assert!(text.len() < 8_000, "{count}: {}", text.len());
             let notice = read(&text).unwrap();
             let expected = (count <= MAX_MARKS).then(|| marks.into_iter().collect::<Vec<_>>());

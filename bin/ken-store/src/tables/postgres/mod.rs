@@ -128,6 +128,7 @@ impl Backend for Postgres {
             standing: self.standing.clone(),
             clock: self.clock.clone(),
             announcer: self.announcer.take(),
+            has_lost_announcement: false,
             has_joined: false,
             has_outcome_unknown: false,
             is_open: false,
@@ -180,6 +181,8 @@ struct PostgresWriter {
     standing: Standing,
     clock: Arc<ServerClock>,
     announcer: Option<Sender<Announcement>>,
+    /// Whether the last announcement did not fit into the queue.
+    has_lost_announcement: bool,
     has_joined: bool,
     has_outcome_unknown: bool,
     is_open: bool,
@@ -340,10 +343,9 @@ impl Writer for PostgresWriter {
     }
 
     fn announce(&mut self, marks: Vec<u64>) {
-        let announcement = Announcement { batch: self.host.batch, marks };
+        let announcement = Announcement { batch: self.host.batch, marks, follows_lost: self.has_lost_announcement };
         if let Some(announcer) = &self.announcer {
-            // What does not fit is found by looking.
-            _ = announcer.try_send(announcement);
+            self.has_lost_announcement = announcer.try_send(announcement).is_err();
         }
     }
 

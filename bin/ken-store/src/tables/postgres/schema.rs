@@ -185,12 +185,16 @@ fn check_version(session: &Session, version: usize) -> Result<(), Error> {
 
 /// Applies the migrations that are missing, in one transaction, while no other store does, and none changes anything.
 fn migrate(session: &mut Session, host: &str) -> Result<(), Error> {
-    session.batch(&format!("BEGIN; SET LOCAL statement_timeout = 0; {LOCK}; {ONE_AT_A_TIME}"))?;
-    let done = apply(session, host);
-    let ended = session.batch(if done.is_ok() { "SELECT 1; COMMIT" } else { "ROLLBACK" });
-    let version = done?;
-    ended?;
-    tracing::info!(version, "the schema ken was migrated");
+    // An index over a large table can take minutes. A store that gave up would begin all again, for ever.
+    session.wait_long(true);
+    let done = session.batch(&format!("BEGIN; SET LOCAL statement_timeout = 0; {LOCK}; {ONE_AT_A_TIME}"));
+    let done = done.and_then(|()| {
+        let done = apply(session, host);
+        let ended = session.batch(if done.is_ok() { "SELECT 1; COMMIT" } else { "ROLLBACK" });
+        done.and_then(|version| ended.map(|()| version))
+    });
+    session.wait_long(false);
+    tracing::info!(version = done?, "the schema ken was migrated");
     Ok(())
 }
 

@@ -29,6 +29,8 @@ use crate::tables::sql::{Parameters, Row, Value, params};
 /// How long the server may take for the statements of one round trip before the connection counts as broken. It has to be longer than the
 /// limits that the server itself is told for each statement (`statement_timeout`).
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(15);
+/// The same for a statement that works on a whole table. A connection that is dead is noticed then.
+const LONG_ANSWER_TIMEOUT: Duration = Duration::from_secs(3_600);
 /// The time after a failed attempt to connect in which no other is made. The calls meanwhile get the same error at once.
 const RETRY_AFTER: Duration = Duration::from_millis(500);
 
@@ -98,6 +100,8 @@ pub(super) struct Session {
     has_lost_place: bool,
     /// The last failed attempt to connect.
     failed: Option<(Instant, Error)>,
+    /// How long the server may take for an answer.
+    answer_timeout: Duration,
     /// The number of cursors so far: their names differ within a transaction.
     cursors: u64,
 }
@@ -116,8 +120,16 @@ impl Session {
     pub(super) fn new(server: Server) -> Result<Session, Error> {
         let runtime = Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(|error| Error::unavailable(format!("a connection cannot be made: {error}")))?;
-        let (queued, has_lost_place) = (Vec::new(), false);
-        Ok(Session { runtime: Some(runtime), server, link: None, queued, has_lost_place, failed: None, cursors: 0 })
+        Ok(Session {
+            runtime: Some(runtime),
+            server,
+            link: None,
+            queued: Vec::new(),
+            has_lost_place: false,
+            failed: None,
+            answer_timeout: ANSWER_TIMEOUT,
+            cursors: 0,
+        })
     }
 
     pub(super) fn server(&self) -> &str {
@@ -228,6 +240,11 @@ impl Session {
 
     fn has_changes(&self) -> bool {
         self.queued.iter().any(|queued| matches!(queued, Queued::Change { .. }))
+    }
+
+    /// Whether the server may take an hour for an answer, as a migration and a transfer need it.
+    pub(super) fn wait_long(&mut self, long: bool) {
+        self.answer_timeout = if long { LONG_ANSWER_TIMEOUT } else { ANSWER_TIMEOUT };
     }
 
     /// Executes statements without parameters.
@@ -350,9 +367,9 @@ impl Session {
         let (Some(link), Some(runtime)) = (&mut self.link, &self.runtime) else {
             return Err(Failure::Cut);
         };
-        let server = &self.server;
+        let (server, limit) = (&self.server, self.answer_timeout);
         let all = async |client: &Client| after(send_all(client, &queued), request(client)).await;
-        let answer = runtime.block_on(async { timeout(ANSWER_TIMEOUT, drive(server, link, all)).await });
+        let answer = runtime.block_on(async { timeout(limit, drive(server, link, all)).await });
         let answer = answer.unwrap_or(Err(Failure::Silent));
         self.has_lost_place |= answer.as_ref().is_err_and(Failure::is_loss_of_place);
         // A new connection is checked, which finds out why the tables are not there, or makes them.

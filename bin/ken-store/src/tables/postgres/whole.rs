@@ -37,6 +37,7 @@ impl Whole for Database {
 
     /// No other host works meanwhile, so that none is kept waiting.
     fn lift_limits(&self) -> Result<(), Error> {
+        self.session.borrow_mut().wait_long(true);
         self.execute("SET LOCAL idle_in_transaction_session_timeout = 0", params![])?;
         self.execute("SET LOCAL statement_timeout = 0", params![])
     }
