@@ -11,7 +11,7 @@ use rustix::fs::FileType;
 use crate::journal::{Entry, Journal, Record};
 use crate::rel_path::RelPath;
 use crate::settings::Settings;
-use crate::tree::{Links, Node, Tree, Version};
+use crate::tree::{Links, Node, Tree, Version, WRITTEN_MODE};
 
 /// The maximum size of a file that a change can replace or write, in bytes.
 pub(crate) const MAX_FILE: u64 = 16 * 1024 * 1024;
@@ -173,6 +173,10 @@ pub(crate) fn commit(
     contents: &Contents<'_>,
 ) -> Result<Record, Error> {
     check_places(&record.files)?;
+    // The record is compared with the files that are written, which lose the other bits.
+    for after in record.files.iter_mut().filter_map(|entry| entry.after.as_mut()) {
+        after.mode &= WRITTEN_MODE;
+    }
     record.folders = missing_folders(tree, &record.files);
     // On the disk before the first file changes: after a crash, the record says what is to be put back.
     journal.begin(&record)?;
@@ -383,6 +387,7 @@ mod tests {
             for name in ["a", "b", "c"] {
                 std::fs::write(path(name), "old").unwrap();
             }
+            std::fs::set_permissions(path("a"), std::os::unix::fs::PermissionsExt::from_mode(0o2644)).unwrap();
             let plan = Plan::of(&tree, |plan| {
                 for name in ["a", "b", "new"] {
                     plan.set(&place(name), b"planned".to_vec(), None)?;

@@ -1,6 +1,7 @@
 //! Tests of `ken-coder undo` and `diff`: they cover exactly what a run changed, and nothing that was changed since.
 
 use std::io::{BufRead, BufReader, Write};
+use std::os::unix::fs::PermissionsExt;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -90,6 +91,26 @@ fn what_was_changed_since_is_refused_and_named() {
     );
     assert_eq!((home.text("repos/site/a").as_str(), home.text("repos/site/b").as_str()), ("one\n", "by hand\n"));
     assert_eq!(home.text("repos/site/d"), "four\n");
+}
+
+/// A new content never has the bits with which a program runs as the owner of its file, so neither has the file that is put back.
+#[test]
+fn a_file_with_special_bits_is_put_back() {
+    let home = Home::new();
+    for (mode, written) in [(0o2644, 0o644), (0o4755, 0o755), (0o6711, 0o711), (0o1640, 0o1640), (0o600, 0o600)] {
+        home.put("repos/site/a", "one\n");
+        home.put("repos/site/b", "one\n");
+        let path = home.path("repos/site/a");
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
+        let now = || (home.text("repos/site/a"), std::fs::metadata(&path).unwrap().permissions().mode() & 0o7777);
+        let run = format!("r{mode:o}");
+        as_run(&home, &run, "edit", &json!({"path": "repos/site/a", "old": "one", "new": "two"}));
+        as_run(&home, &run, "edit", &json!({"path": "repos/site/a", "old": "two", "new": "three"}));
+        assert_eq!(now(), ("three\n".to_owned(), written), "{mode:o}");
+        let (status, undone) = home.report(&["undo", &run]);
+        assert_eq!((status, &undone["refused"]), (Some(0), &json!([])), "{mode:o}: {undone}");
+        assert_eq!(now(), ("one\n".to_owned(), written), "{mode:o}");
+    }
 }
 
 /// The lines of a run are those that it has written, as far as that is known: while the file is as it left it, and after an undo,
