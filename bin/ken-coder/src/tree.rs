@@ -321,8 +321,9 @@ impl Tree {
     }
 
     /// Syncs the file system to the disk.
-    pub(crate) fn sync(&self) {
-        let _ = rustix::fs::syncfs(&self.root);
+    pub(crate) fn sync(&self) -> Result<(), Error> {
+        let failed = |errno| Error::unavailable(format!("the workspace cannot be written to the disk: {errno}"));
+        rustix::fs::syncfs(&self.root).map_err(failed)
     }
 
     fn target(&self, place: &RelPath) -> Result<Vec<u8>, Error> {

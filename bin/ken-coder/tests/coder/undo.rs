@@ -5,7 +5,8 @@ use std::os::unix::fs::PermissionsExt;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::common::{Home, as_run, outcome, output_text, until};
+use crate::common::{Home, as_run, in_run, outcome, output_text, until};
+use ken_tests::{SmallDisk, skip};
 use serde_json::{Value, json};
 
 #[test]
@@ -111,6 +112,48 @@ fn a_file_with_special_bits_is_put_back() {
         assert_eq!((status, &undone["refused"]), (Some(0), &json!([])), "{mode:o}: {undone}");
         assert_eq!(now(), ("one\n".to_owned(), written), "{mode:o}");
     }
+}
+
+/// However much space is left, a change is made and can be undone, or nothing has changed and nothing is left over.
+#[test]
+fn on_a_full_disk_a_change_is_made_or_is_not() {
+    let home = Home::new();
+    let Some(disk) = SmallDisk::mount(home.folder(), "size=2m,mode=700") else {
+        return skip("needs root");
+    };
+    let names = ["a", "b", "c"].map(|name| format!("repos/site/{name}"));
+    let texts = || names.each_ref().map(|name| home.text(name).chars().next().unwrap());
+    home.put("repos/site/other", "");
+    as_run(&home, "first", "write", &json!({"path": "repos/site/other", "content": "x"}));
+    let (mut made, mut refused) = (0, 0);
+    for pages in 0..40_u64 {
+        for name in &names {
+            // Each is moved into the journal, so that no space is given back.
+            home.put(name, &format!("o{pages}{name}{}", "o".repeat(5_000)));
+        }
+        disk.fill();
+        let filler = std::fs::File::options().write(true).open(home.folder().join("filler")).unwrap();
+        filler.set_len(filler.metadata().unwrap().len().saturating_sub(pages * 4_096)).unwrap();
+        drop(filler); // an open file would keep its space
+        let edits = names.each_ref().map(|name| json!({"path": name, "content": "n".repeat(9_000)}));
+        let (status, reply) = in_run(&home, &format!("r{pages}"), &["apply"], &json!({"edits": edits}));
+        disk.empty();
+        let is_made = status == Some(0);
+        let expected = if is_made { ['n'; 3] } else { ['o'; 3] };
+        assert_eq!(texts(), expected, "{pages}: {reply}");
+        // The next change completes what is pending.
+        as_run(&home, "first", "write", &json!({"path": "repos/site/other", "content": pages.to_string()}));
+        assert_eq!(texts(), expected, "{pages}: {reply}");
+        let folders = [home.path("repos/site"), home.state().join("pending")];
+        let left = folders.map(|folder| std::fs::read_dir(folder).unwrap().count());
+        assert_eq!(left, [4, 0], "{pages}: files are left");
+        *(if is_made { &mut made } else { &mut refused }) += 1;
+        if is_made {
+            assert_eq!(home.report(&["undo", &format!("r{pages}")]).0, Some(0), "{pages}");
+            assert_eq!(texts(), ['o'; 3], "{pages}");
+        }
+    }
+    assert!(made > 5 && refused > 5, "{made} {refused}");
 }
 
 /// The lines of a run are those that it has written, as far as that is known: while the file is as it left it, and after an undo,
