@@ -476,6 +476,32 @@ fn a_model_itself_answers_where_it_is_allowed() {
     let models = system.get("/v1/models").expect(200).body_text();
     assert!(models.contains("\"openai/m\"") && models.contains("\"ken\""), "{models}");
     system.get("/v1/models/openai/m").expect(200);
+    // A name of the program's own can begin as the names do that an agent is told.
+    let function = |name: &str| json!({"type": "function", "function": {"name": name}});
+    let choice = json!({"type": "function", "function": {"name": "client__x"}});
+    let named = with(body.clone(), "tools", json!([function("x"), function("client__x")]));
+    system.post(CHAT, &named).expect(200);
+    let sent = provider.received().last().unwrap().body["tools"].clone();
+    assert_eq!((&sent[0]["function"]["name"], &sent[1]["function"]["name"]), (&json!("x"), &json!("client__x")));
+    system.post(CHAT, &with(named, "tool_choice", choice)).expect(200);
+    assert!(last_request(&provider).contains("Answer with a call of the tool client__x."));
+    for (name, value) in [
+        ("max_tokens", json!(-1)),
+        ("max_tokens", json!(0)),
+        ("max_tokens", json!("100")),
+        ("max_completion_tokens", json!(1.5)),
+        ("temperature", json!("hot")),
+        ("temperature", json!(2.1)),
+        ("temperature", json!(-0.1)),
+    ] {
+        let refused = system.post(CHAT, &with(body.clone(), name, value.clone())).expect(400);
+        assert_eq!(refused.text("/error/param"), name, "{value}");
+    }
+    for (name, value) in [("max_tokens", json!(1)), ("temperature", json!(2)), ("temperature", Value::Null)] {
+        system.post(CHAT, &with(body.clone(), name, value.clone())).expect(200);
+        let sent = provider.received().last().unwrap().body.clone();
+        assert_eq!(sent[name].as_f64(), value.as_f64(), "{name}: {sent}");
+    }
     let other = with(body.clone(), "model", json!("openai/other"));
     assert_eq!(system.post(CHAT, &other).expect(404).text("/error/code"), "model_not_found");
     let twice = with(body, "n", json!(2));

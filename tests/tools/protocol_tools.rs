@@ -1,8 +1,10 @@
 //! Tests that apply to all protocol tools: errors for input that they cannot read, and the end of a tool whose output nobody
 //! reads.
 
+use std::ffi::OsStr;
 use std::fs::{self, File, Permissions};
 use std::io::{Read, Write};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -28,6 +30,20 @@ const TOOLS: [Tool; 4] = [
         flag: "--text",
     },
 ];
+
+/// A word of a command line need not be UTF-8.
+#[test]
+fn a_word_that_no_program_can_read_is_an_error() {
+    for program in ["ken", "ken-coder", "ken-model", "ken-tools"].iter().chain(&TOOLS.map(|tool| tool.name)) {
+        for word in [&b"-\xff"[..], b"--\xff"] {
+            let mut command = Command::new(binary(program));
+            command.env("KEN_ERRORS", "json").arg(OsStr::from_bytes(word)).stdin(Stdio::null());
+            let output = command.output().unwrap();
+            assert_eq!(output.status.code(), Some(2), "{program}: {output:?}");
+            assert!(serde_json::from_slice::<Value>(&output.stderr).is_ok(), "{program}: {output:?}");
+        }
+    }
+}
 
 const LIMIT: usize = 8 * 1024 * 1024;
 

@@ -93,9 +93,9 @@ fn built_in(text: &str) -> Text {
 /// Returns the text from the first folder that has this file, or else the copy in the program.
 fn read(folders: &[PathBuf], (name, copy): (&str, &str)) -> Result<Text, Error> {
     for file in folders.iter().map(|folder| folder.join(name)) {
+        let remedy = if copy.is_empty() { "" } else { " to use the text that the program holds" };
         let wrong = |why: String| {
-            Error::invalid(file.display().to_string(), why)
-                .hint("mend the file, or remove it to use the text that the program holds")
+            Error::invalid(file.display().to_string(), why).hint(format!("mend the file, or remove it{remedy}"))
         };
         let found = ken_trusted::find(&file, Others::MayRead, MAX_TEXT_BYTES);
         let Some(bytes) = found.map_err(|error| wrong(error.message))? else {
@@ -110,14 +110,31 @@ fn read(folders: &[PathBuf], (name, copy): (&str, &str)) -> Result<Text, Error> 
     Ok(built_in(copy))
 }
 
-/// Returns the rules that are shipped, and all other rules from the first existing folder `protocols`. Fails if one
-/// cannot be read.
+/// Returns the names of the files in the first existing folder `protocols`. One that cannot be listed is an error, because a rule
+/// in it would not be in force.
+fn protocols(folders: &[PathBuf]) -> Result<Vec<String>, Error> {
+    for folder in folders.iter().map(|folder| folder.join("protocols")) {
+        let names: std::io::Result<_> = std::fs::read_dir(&folder)
+            .and_then(|files| files.map(|file| Ok(file?.file_name().to_string_lossy().into_owned())).collect());
+        match names {
+            Err(error) if error.kind() == ErrorKind::NotFound => {}
+            names => {
+                return names.map_err(|error| {
+                    let message = format!("the governing rules in it cannot be listed: {error}");
+                    Error::invalid(folder.display().to_string(), message)
+                        .hint("let the user of ken-agent read the folder")
+                });
+            }
+        }
+    }
+    Ok(Vec::new())
+}
+
+/// Returns the rules that are shipped, and all other rules of the installation. Fails if one cannot be read.
 fn base(folders: &[PathBuf]) -> Result<Vec<BaseRule>, Error> {
     let mut names: Vec<String> = BASE.map(|(name, _)| name.to_owned()).to_vec();
-    let found = folders.iter().map(|folder| folder.join("protocols"));
-    let found = found.filter_map(|folder| std::fs::read_dir(folder).ok());
-    for file in found.take(1).flatten().flatten() {
-        let name = format!("protocols/{}", file.file_name().to_string_lossy());
+    for file in protocols(folders)? {
+        let name = format!("protocols/{file}");
         if name.ends_with(".json") && !names.contains(&name) {
             names.push(name);
         }

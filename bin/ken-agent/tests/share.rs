@@ -4,6 +4,8 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::io::ErrorKind;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Command, Output};
 
@@ -16,6 +18,7 @@ struct Prefix(tempfile::TempDir);
 impl Prefix {
     fn new() -> Prefix {
         let prefix = Prefix(tempfile::tempdir().unwrap());
+        std::fs::set_permissions(prefix.path("."), PermissionsExt::from_mode(0o755)).unwrap();
         for folder in ["bin", "share/ken/protocols", "share/ken/agents"] {
             std::fs::create_dir_all(prefix.path(folder)).unwrap();
         }
@@ -34,6 +37,10 @@ impl Prefix {
     fn run(&self) -> Output {
         loop {
             let mut command = Command::new(self.path("bin/ken-agent"));
+            // Root reads every folder.
+            if std::fs::metadata("/proc/self").unwrap().uid() == 0 {
+                command.uid(65_534);
+            }
             match command.env_clear().arg("--print-rules").output() {
                 // A child process that another test has just forked keeps the copy open for writing until it executes
                 // its own program.
@@ -96,6 +103,33 @@ fn a_file_that_cannot_be_used_is_refused_and_named() {
     let output = prefix.run();
     assert_eq!(output.status.code(), Some(2));
     assert!(String::from_utf8(output.stderr).unwrap().contains("not a regular file"));
+}
+
+/// A rule that is not read would not be in force.
+#[test]
+fn a_rule_or_a_folder_of_rules_that_cannot_be_read_is_refused() {
+    let folder = "share/ken/protocols";
+    let rule = "share/ken/protocols/boats.json";
+    let text = r#"{"name": "boats", "directives": [{"text": "Speak only of boats."}]}"#;
+    for (rule_text, mode, refused) in [
+        (text, 0o755, None),
+        (text, 0o311, Some((folder, "cannot be listed", "let the user of ken-agent read the folder"))),
+        (" ", 0o755, Some((rule, "is empty", "mend the file, or remove it\n"))),
+    ] {
+        let prefix = Prefix::new();
+        prefix.write(rule, rule_text);
+        std::fs::set_permissions(prefix.path(folder), PermissionsExt::from_mode(mode)).unwrap();
+        let output = prefix.run();
+        std::fs::set_permissions(prefix.path(folder), PermissionsExt::from_mode(0o755)).unwrap();
+        let [stdout, stderr] = [output.stdout, output.stderr].map(|bytes| String::from_utf8(bytes).unwrap());
+        let Some((place, why, hint)) = refused else {
+            assert!(stdout.contains("Speak only of boats."), "{stdout}{stderr}");
+            continue;
+        };
+        assert_eq!((output.status.code(), stdout.as_str()), (Some(2), ""), "{stderr}");
+        let place = prefix.path(place).display().to_string();
+        assert!(stderr.contains(&place) && stderr.contains(why) && stderr.contains(hint), "{stderr}");
+    }
 }
 
 /// Another process copies the program: a test beside this one that forks while the file is open for writing would keep it from

@@ -11,7 +11,7 @@ use rustix::fs::FileType;
 use crate::journal::{Entry, Journal, Record};
 use crate::rel_path::RelPath;
 use crate::settings::Settings;
-use crate::tree::{Links, Node, Tree, Version};
+use crate::tree::{Links, Node, Tree, Version, WRITTEN_MODE};
 
 /// The maximum size of a file that a change can replace or write, in bytes.
 pub(crate) const MAX_FILE: u64 = 16 * 1024 * 1024;
@@ -173,12 +173,15 @@ pub(crate) fn commit(
     contents: &Contents<'_>,
 ) -> Result<Record, Error> {
     check_places(&record.files)?;
+    // The record is compared with the files that are written, which lose the other bits.
+    for after in record.files.iter_mut().filter_map(|entry| entry.after.as_mut()) {
+        after.mode &= WRITTEN_MODE;
+    }
     record.folders = missing_folders(tree, &record.files);
     // On the disk before the first file changes: after a crash, the record says what is to be put back.
     journal.begin(&record)?;
-    match apply(tree, journal, &record, contents) {
+    match apply(tree, journal, &record, contents).and_then(|()| journal.end_as_begun(&record)) {
         Ok(()) => {
-            journal.end(&record)?;
             journal.prune_sometimes();
             Ok(record)
         }
@@ -187,8 +190,8 @@ pub(crate) fn commit(
                 journal.forget(&record);
             } else {
                 // If files could not be restored, the record stays, so that `undo` can try again and report why it
-                // fails.
-                journal.end(&record)?;
+                // fails. If this fails too, it is still pending, and the next change restores them.
+                let _ = journal.end_as_begun(&record);
             }
             Err(error)
         }
@@ -256,7 +259,7 @@ fn apply(tree: &Tree, journal: &Journal, record: &Record, contents: &Contents<'_
     // All contents must be on disk before the first file is replaced. A single syncfs(2) is many times faster than
     // writing each file when it is renamed (auto_da_alloc of ext4(5)).
     if !alone {
-        tree.sync();
+        tree.sync()?;
     }
     for entry in others {
         kept.extend(replace(tree, journal, record, entry)?);
@@ -301,7 +304,8 @@ fn staged(record: &Record, place: &RelPath) -> String {
 /// Restores the files that an interrupted change has already replaced. Returns whether all of them were restored.
 pub(crate) fn roll_back(tree: &Tree, journal: &Journal, record: &Record) -> bool {
     let mut all = true;
-    let (made, removed): (Vec<_>, Vec<_>) = record.files.iter().partition(|entry| entry.after.is_some());
+    // The last first: they may not have been replaced yet, and what was staged for them has the space that the others need.
+    let (made, removed): (Vec<_>, Vec<_>) = record.files.iter().rev().partition(|entry| entry.after.is_some());
     // All of them, even after one that fails: each file that is back is one less for a person to look at.
     let mut restore_all = |entries: Vec<&Entry>| {
         for entry in entries {
@@ -352,7 +356,7 @@ fn restore(tree: &Tree, journal: &Journal, entry: &Entry, staged: &str) -> Resul
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
+    #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
 
     use std::path::{Path, PathBuf};
 
@@ -383,6 +387,7 @@ mod tests {
             for name in ["a", "b", "c"] {
                 std::fs::write(path(name), "old").unwrap();
             }
+            std::fs::set_permissions(path("a"), std::os::unix::fs::PermissionsExt::from_mode(0o2644)).unwrap();
             let plan = Plan::of(&tree, |plan| {
                 for name in ["a", "b", "new"] {
                     plan.set(&place(name), b"planned".to_vec(), None)?;
@@ -414,6 +419,52 @@ mod tests {
             }
             let _ = std::fs::remove_file(path("new"));
         }
+    }
+
+    /// Where the end of a change cannot be recorded, it has not happened. Where files cannot be put back either, the error is
+    /// that of the change, and its record stays.
+    #[test]
+    fn a_change_whose_end_cannot_be_recorded_is_not_made() {
+        let home = tempfile::tempdir().unwrap();
+        let (root, tree, journal) = workspace(home.path());
+        let path = |name: &str| root.join(place(name).as_str());
+        let object = home.path().join("state/objects").join(digest_path("old"));
+        for (call, is_damaged, why) in [("one", false, "Is a directory"), ("two", true, "changed meanwhile")] {
+            for (name, mode) in [("a", 0o2644), ("b", 0o644)] {
+                std::fs::write(path(name), "old").unwrap();
+                std::fs::set_permissions(path(name), std::os::unix::fs::PermissionsExt::from_mode(mode)).unwrap();
+            }
+            let plan = Plan::of(&tree, |plan| {
+                plan.set(&place("a"), b"new".to_vec(), None)?;
+                plan.set(&place("b"), b"new".to_vec(), None)
+            });
+            let plan = plan.unwrap();
+            if is_damaged {
+                std::fs::write(&object, "damaged").unwrap();
+                std::fs::write(path("b"), "by hand").unwrap();
+            }
+            // The record cannot be moved there.
+            std::fs::create_dir_all(home.path().join(format!("state/journal/run/{call}.json"))).unwrap();
+            let record = Record {
+                call: call.to_owned(),
+                run: "run".to_owned(),
+                root: root.clone(),
+                files: plan.entries(),
+                ..Record::default()
+            };
+            let error = commit(&tree, &journal, record, &|place, _| plan.content(place)).unwrap_err();
+            assert!(error.message.contains(why), "{call}: {error}");
+            let texts = ["a", "b"].map(|name| std::fs::read_to_string(path(name)).unwrap());
+            assert_eq!(texts, if is_damaged { ["new", "by hand"] } else { ["old", "old"] }, "{call}");
+            assert_eq!(journal.interrupted().unwrap().len(), usize::from(is_damaged), "{call}");
+            let count = std::fs::read_dir(path("")).unwrap().count();
+            assert_eq!(count, 2, "{call}: temporary files are left");
+        }
+    }
+
+    fn digest_path(text: &str) -> String {
+        let digest = crate::tree::digest(text.as_bytes());
+        format!("{}/{digest}", &digest[..2])
     }
 
     /// A file takes the place of a folder, and a folder that of a file. The change is interrupted at its end, or fails at its last file.

@@ -400,8 +400,7 @@ fn copy_objects(tree: &Tree, to: &RelPath, objects: &[(RelPath, Vec<u8>)]) -> Re
         tree.create(&place, TEMPORARY, 0o444, bytes, false)?;
         tree.take_over(&place, TEMPORARY)?;
     }
-    tree.sync();
-    Ok(())
+    tree.sync()
 }
 
 impl Operation for Commit {

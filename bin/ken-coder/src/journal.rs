@@ -299,16 +299,26 @@ impl Journal {
         self.state.join("pending").join(format!("{}.json", record.call))
     }
 
-    /// Writes the record of a change before it begins.
+    fn run_folder(&self, record: &Record) -> PathBuf {
+        self.state.join("journal").join(&record.run)
+    }
+
+    /// Makes the folder of the run, and returns the path that the record of a change has in it.
+    fn ended(&self, record: &Record) -> Result<PathBuf, Error> {
+        let folder = self.run_folder(record);
+        fs::create_dir_all(&folder).map_err(|error| failed(&folder, error))?;
+        Ok(folder.join(format!("{}.json", record.call)))
+    }
+
+    /// Writes the record of a change before it begins. The folder in which it ends is made now, while the change can still fail.
     pub(crate) fn begin(&self, record: &Record) -> Result<(), Error> {
-        write(&self.pending(record), &encoded(record), true)
+        self.ended(record)?;
+        write(&self.pending(record), &encoded(record), true).inspect_err(|_| self.forget(record))
     }
 
     /// Moves the record of a change that has ended out of `pending`.
     pub(crate) fn end(&self, record: &Record) -> Result<(), Error> {
-        let folder = self.state.join("journal").join(&record.run);
-        fs::create_dir_all(&folder).map_err(|error| failed(&folder, error))?;
-        let (pending, path) = (self.pending(record), folder.join(format!("{}.json", record.call)));
+        let (pending, path) = (self.pending(record), self.ended(record)?);
         write(&path, &encoded(record), true)?;
         match fs::remove_file(&pending) {
             Err(error) if error.kind() != ErrorKind::NotFound => Err(failed(&pending, error)),
@@ -316,9 +326,18 @@ impl Journal {
         }
     }
 
-    /// Removes the record of a change that was not made.
+    /// The same for a change whose record is as it was when it began. On a full disk a file can be renamed and none can be written.
+    pub(crate) fn end_as_begun(&self, record: &Record) -> Result<(), Error> {
+        let path = self.ended(record)?;
+        let folder = self.run_folder(record);
+        let moved = fs::rename(self.pending(record), &path).and_then(|()| File::open(folder)?.sync_all());
+        moved.map_err(|error| failed(&path, error))
+    }
+
+    /// Removes the record of a change that was not made, and the folder of its run if that is empty.
     pub(crate) fn forget(&self, record: &Record) {
         let _ = fs::remove_file(self.pending(record));
+        let _ = fs::remove_dir(self.run_folder(record));
     }
 
     /// Returns the records of interrupted changes. The caller must hold the lock, because otherwise such a change could
@@ -332,7 +351,8 @@ impl Journal {
         records(&self.state.join("journal").join(run))
     }
 
-    /// Returns all runs with the time of the last change of each, newest first.
+    /// Returns all runs with the time of the last change of each, newest first. The folder of a run whose first change has not ended
+    /// is empty.
     pub(crate) fn runs(&self) -> Result<Vec<(String, SystemTime)>, Error> {
         let folder = self.state.join("journal");
         let entries = fs::read_dir(&folder).map_err(|error| failed(&folder, error))?;
@@ -340,6 +360,7 @@ impl Journal {
             .flatten()
             .filter_map(|entry| {
                 let changed = entry.metadata().ok()?.modified().ok()?;
+                fs::read_dir(entry.path()).ok()?.next()?.ok()?;
                 Some((entry.file_name().into_string().ok()?, changed))
             })
             .collect();
@@ -495,6 +516,9 @@ fn write(path: &Path, bytes: &[u8], sync: bool) -> Result<(), Error> {
         fs::rename(&temporary, path)?;
         if sync { File::open(folder)?.sync_all() } else { Ok(()) }
     });
+    if written.is_err() {
+        let _ = fs::remove_file(&temporary); // on a full disk it has space that others need
+    }
     written.map_err(|error| failed(path, error))
 }
 
@@ -587,8 +611,13 @@ pub(crate) mod tests {
         fs::write(folder.path().join("pending/3.part"), "cut").unwrap();
         let calls = |records: Vec<Record>| records.into_iter().map(|record| record.call).collect::<Vec<_>>();
         assert_eq!(calls(journal.interrupted().unwrap()), ["1", "2"]);
-        assert!(journal.records("run").unwrap().is_empty());
-        journal.end(&one).unwrap();
+        assert!(journal.records("run").unwrap().is_empty() && journal.runs().unwrap().is_empty());
+        let third = record("third", "3", vec![]);
+        journal.begin(&third).unwrap();
+        journal.forget(&third);
+        assert!(!folder.path().join("journal/third").exists());
+        journal.end_as_begun(&one).unwrap();
+        assert!(journal.end_as_begun(&one).is_err());
         journal.forget(&other);
         assert_eq!(
             (calls(journal.interrupted().unwrap()), calls(journal.records("run").unwrap())),

@@ -84,8 +84,8 @@ const fn entry<O: Operation>() -> (&'static str, &'static str, Run) {
 }
 
 fn main() -> ExitCode {
-    let word = std::env::args().nth(1).unwrap_or_default();
-    match COMMANDS.iter().find(|(name, ..)| *name == word) {
+    let word = std::env::args_os().nth(1).unwrap_or_default();
+    match COMMANDS.iter().find(|(name, ..)| word == *name) {
         Some((_, _, run)) => run(),
         None => ken_tool::front("ken-coder", ABOUT, &COMMANDS.map(|(name, about, _)| (name, about))),
     }

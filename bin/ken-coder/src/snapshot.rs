@@ -416,7 +416,7 @@ pub(crate) fn recover(settings: &Settings, tree: &Tree, journal: &Journal) -> Re
             if roll_back(tree, journal, &record) {
                 journal.forget(&record)
             } else {
-                journal.end(&record)?
+                journal.end_as_begun(&record)?
             }
             continue;
         }

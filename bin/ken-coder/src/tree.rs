@@ -23,6 +23,10 @@ use crate::settings::Settings;
 /// How often resolving a path is tried when renames elsewhere in the tree interfere (EAGAIN of openat2(2)).
 const MAX_ATTEMPTS: usize = 16;
 
+/// The bits of a mode that a written file can have. The others make a program run as the owner of its file, and nobody has agreed
+/// to that for a new content.
+pub(crate) const WRITTEN_MODE: u32 = 0o1777;
+
 /// The state of a file, used for comparison.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Version {
@@ -174,7 +178,7 @@ impl Tree {
         let failed = |errno: Errno| resolve_error(place, errno);
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let file = openat(&folder, name, flags, Mode::RUSR | Mode::WUSR).map_err(failed)?;
-        fchmod(&file, Mode::from_raw_mode(mode & 0o1777)).map_err(failed)?;
+        fchmod(&file, Mode::from_raw_mode(mode & WRITTEN_MODE)).map_err(failed)?;
         let mut file = File::from(file);
         let written = file.write_all(bytes).and_then(|()| if sync { file.sync_all() } else { Ok(()) });
         written.map_err(|error| Error::unavailable(format!("{place} cannot be written: {error}")))
@@ -317,8 +321,9 @@ impl Tree {
     }
 
     /// Syncs the file system to the disk.
-    pub(crate) fn sync(&self) {
-        let _ = rustix::fs::syncfs(&self.root);
+    pub(crate) fn sync(&self) -> Result<(), Error> {
+        let failed = |errno| Error::unavailable(format!("the workspace cannot be written to the disk: {errno}"));
+        rustix::fs::syncfs(&self.root).map_err(failed)
     }
 
     fn target(&self, place: &RelPath) -> Result<Vec<u8>, Error> {

@@ -115,8 +115,8 @@ fn server(config: &Config, secret: Option<&str>, gateway: Arc<Gateway>) -> Resul
         body_memory: config.limits.body_memory,
         ..Limits::default()
     };
-    let chat = limiter("RATE_LIMIT_CHAT", &config.limits.rate_chat)?;
-    let api = limiter("RATE_LIMIT_API", &config.limits.rate_api)?;
+    let chat = limiter("RATE_LIMIT_CHAT", ("limits.rate_chat", &config.limits.rate_chat))?;
+    let api = limiter("RATE_LIMIT_API", ("limits.rate_api", &config.limits.rate_api))?;
     let limit_loopback = match variable("RATE_LIMIT_LOOPBACK") {
         Some(text) => text == "true",
         None => config.limits.rate_loopback,
@@ -129,9 +129,11 @@ fn server(config: &Config, secret: Option<&str>, gateway: Arc<Gateway>) -> Resul
     Ok(Server { access, limits, limit_loopback, ..Server::new(routes, gateway) })
 }
 
-fn limiter(name: &str, configured: &str) -> Result<Arc<Limiter>, Error> {
-    let text = variable(name).unwrap_or_else(|| configured.to_owned());
-    let rate = text.parse::<Rate>().map_err(|error| Error { at: Some(name.to_owned()), ..error })?;
+/// The variable of this name takes precedence over the setting. An error names the one that is wrong.
+fn limiter(name: &str, (key, configured): (&str, &str)) -> Result<Arc<Limiter>, Error> {
+    let given = variable(name);
+    let (at, text) = given.as_deref().map_or((key, configured), |given| (name, given));
+    let rate = text.parse::<Rate>().map_err(|error| error.at(at))?;
     Ok(Arc::new(Limiter::new(rate)))
 }
 
@@ -142,6 +144,15 @@ fn variable(name: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_wrong_rate_is_named_by_the_setting_that_has_it() {
+        // PATH is a variable that is set and no rate.
+        for (variable, at) in [("KEN_NO_SUCH_VARIABLE", "limits.rate_chat"), ("PATH", "PATH")] {
+            let error = limiter(variable, ("limits.rate_chat", "often")).err();
+            assert_eq!(error.and_then(|error| error.at).as_deref(), Some(at));
+        }
+    }
 
     #[test]
     fn what_is_reached_from_elsewhere_needs_a_secret_and_trusts_nobody() {

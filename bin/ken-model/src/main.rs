@@ -51,21 +51,7 @@ fn main() -> ExitCode {
     if command::is_requested() {
         return command::run();
     }
-    if is_part() { ken_service::run(program, start) } else { ken_tool::main::<filter::Ask>() }
-}
-
-/// Whether to run as a daemon: kend has started this process, or an option gives a socket to listen on. Otherwise it
-/// runs as a filter.
-fn is_part() -> bool {
-    let own = std::process::id().to_string();
-    let started = std::env::var("LISTEN_PID").is_ok_and(|pid| pid == own);
-    let is_place = |word: &str| ["--home", "--config"].contains(&word);
-    let mut words = std::env::args_os().skip(1);
-    started
-        || words.any(|word| {
-            let word = word.to_string_lossy();
-            is_place(word.split('=').next().unwrap_or_default())
-        })
+    if ken_service::is_part() { ken_service::run(program, start) } else { ken_tool::main::<filter::Ask>() }
 }
 
 struct Model {

@@ -1,9 +1,13 @@
 use std::cell::OnceCell;
 use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use clap::Args;
 use ken_tool::{Error, Filter, Replied, Reply};
+use signal_hook::flag::register_conditional_default;
+use signal_hook::low_level::emulate_default_handler;
 use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -46,6 +50,9 @@ pub(crate) struct Respond {
 struct SharedState {
     drafter: Drafter,
     laws: Laws,
+    /// Whether a signal ends the process at once, as it does while no response is worked on. The runtime never gives a signal back that
+    /// it has caught, so it would be ignored then.
+    ends_at_once: Arc<AtomicBool>,
     /// Declared last, so that it is dropped last: the other fields own child processes, which the runtime watches.
     runtime: Runtime,
 }
@@ -64,14 +71,23 @@ impl Filter for Respond {
         let question = Question::read(input)?;
         let opened = self.opened()?;
         let rounds = usize::from(self.rounds);
-        let response = opened.runtime.block_on(async {
+        opened.ends_at_once.store(false, Ordering::Relaxed);
+        let ended = opened.runtime.block_on(async {
             let responding = Response::to(&question, &opened.drafter, &opened.laws, rounds);
             tokio::select! {
-                response = responding => response,
-                stopped = stop_signal() => Err(stopped), // dropping the future kills the draft
+                biased;
+                signal = stop_signal() => Err(signal), // dropping the other future kills the draft and its children
+                response = responding => Ok(response),
             }
-        })?;
-        Ok(reply.send(&response))
+        });
+        opened.ends_at_once.store(true, Ordering::Relaxed);
+        match ended {
+            Ok(response) => Ok(reply.send(&response?)),
+            Err(signal) => {
+                _ = emulate_default_handler(signal.as_raw_value());
+                Err(Error::cancelled("stopped by a signal before there was a response"))
+            }
+        }
     }
 }
 
@@ -80,9 +96,15 @@ impl Respond {
         if let Some(opened) = self.opened.get() {
             return Ok(opened);
         }
+        let ends_at_once = Arc::new(AtomicBool::new(true));
+        for signal in STOPS {
+            register_conditional_default(signal.as_raw_value(), ends_at_once.clone())
+                .map_err(|error| Error::internal(format!("a signal cannot be caught: {error}")))?;
+        }
         let runtime = Builder::new_current_thread().enable_all().build();
         let opened = SharedState {
             drafter: Drafter::of(&self.draft, Duration::from_millis(self.timeout_ms)),
+            ends_at_once,
             laws: Laws::new(&self.strictness, self.context.as_deref(), &self.sources, self.judge.as_deref())?,
             runtime: runtime.map_err(|error| Error::internal(format!("no runtime: {error}")))?,
         };
@@ -90,17 +112,22 @@ impl Respond {
     }
 }
 
-/// Resolves with an error when the process gets a signal to stop. The caller can then stop the child processes before
-/// it exits.
-async fn stop_signal() -> Error {
-    let signalled = async |kind| match signal(kind) {
-        Ok(mut signal) => _ = signal.recv().await,
-        Err(_) => std::future::pending().await,
+/// The signals that end the process.
+const STOPS: [SignalKind; 3] = [SignalKind::interrupt(), SignalKind::terminate(), SignalKind::hangup()];
+
+/// Resolves when the process gets one of these. The caller can then stop the child processes before it ends.
+async fn stop_signal() -> SignalKind {
+    let signalled = async |kind| {
+        match signal(kind) {
+            Ok(mut signal) => _ = signal.recv().await,
+            Err(_) => std::future::pending().await,
+        }
+        kind
     };
+    let [interrupt, terminate, hangup] = STOPS.map(signalled);
     tokio::select! {
-        () = signalled(SignalKind::interrupt()) => {}
-        () = signalled(SignalKind::terminate()) => {}
-        () = signalled(SignalKind::hangup()) => {}
+        kind = interrupt => kind,
+        kind = terminate => kind,
+        kind = hangup => kind,
     }
-    Error::cancelled("stopped by a signal before there was a response")
 }

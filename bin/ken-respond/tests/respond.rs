@@ -1,8 +1,9 @@
 //! Black-box tests of ken-respond with the real ken-laws and ken-model.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-use std::io::Write;
+use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -201,17 +202,52 @@ fn a_slow_draft_is_killed_with_its_children() {
     }
 }
 
-/// Waits until the process has ended or is a zombie.
-fn ends(process: &Path) {
-    let is_over = || match std::fs::read_to_string(process.join("stat")) {
-        Ok(stat) => stat.rsplit(')').next().is_some_and(|rest| rest.trim_start().starts_with('Z')),
-        Err(_) => true,
-    };
+/// A signal ends the program as it ends any other, also after its first answer, and ends what it has started.
+#[test]
+fn a_signal_ends_it_and_its_draft() {
+    const READY: &str = "The test took 4.1 s on 2026-03-02.";
+    for (name, number) in [("INT", 2), ("TERM", 15), ("HUP", 1)] {
+        for is_drafting in [false, true] {
+            let draft = Draft::script(&format!(
+                "read line; case $line in *slow*) echo $$ >$1/one; sleep 600 & echo $! >$1/two; wait;; *) echo '{READY}';; esac"
+            ));
+            let mut command = respond(&["--lines"]);
+            command.arg("--draft").arg(draft.path("draft")).arg(draft.folder.path());
+            let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+            let (mut input, mut output) = (child.stdin.take().unwrap(), BufReader::new(child.stdout.take().unwrap()));
+            let mut line = String::new();
+            input.write_all(b"a\n").unwrap();
+            output.read_line(&mut line).unwrap();
+            assert!(line.contains(READY), "{line}");
+            if is_drafting {
+                input.write_all(b"slow\n").unwrap();
+                until(|| std::fs::read_to_string(draft.path("two")).is_ok_and(|pid| pid.ends_with('\n')));
+            }
+            assert!(Command::new("kill").args(["-s", name, &child.id().to_string()]).status().unwrap().success());
+            until(|| child.try_wait().unwrap().is_some());
+            assert_eq!(child.wait().unwrap().signal(), Some(number), "{name} {is_drafting}");
+            for file in ["one", "two"].iter().filter(|_| is_drafting) {
+                let pid = std::fs::read_to_string(draft.path(file)).unwrap();
+                ends(&Path::new("/proc").join(pid.trim()));
+            }
+        }
+    }
+}
+
+fn until(mut what: impl FnMut() -> bool) {
     let end = Instant::now() + Duration::from_secs(10);
-    while !is_over() {
-        assert!(Instant::now() < end, "{} lives on", process.display());
+    while !what() {
+        assert!(Instant::now() < end, "it does not happen");
         std::thread::sleep(Duration::from_millis(5));
     }
+}
+
+/// Waits until the process has ended or is a zombie.
+fn ends(process: &Path) {
+    until(|| match std::fs::read_to_string(process.join("stat")) {
+        Ok(stat) => stat.rsplit(')').next().is_some_and(|rest| rest.trim_start().starts_with('Z')),
+        Err(_) => true,
+    });
 }
 
 #[test]

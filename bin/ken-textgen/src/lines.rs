@@ -212,13 +212,15 @@ fn read_line(input: &mut Input) -> std::io::Result<Option<Result<String, Error>>
     if std::io::Read::take(&mut *input, limit).read_until(b'\n', &mut bytes)? == 0 {
         return Ok(None);
     }
-    if bytes.len() > ken_tool::MAX_INPUT {
+    if bytes.last() == Some(&b'\n') {
+        bytes.pop();
+    } else if bytes.len() > ken_tool::MAX_INPUT {
         input.skip_until(b'\n')?;
         let fault = format!("a line is longer than {} bytes", ken_tool::MAX_INPUT);
         return Ok(Some(Err(Error::too_large(fault))));
     }
     Ok(Some(match String::from_utf8(bytes) {
-        Ok(line) => Ok(line.trim_end_matches(['\n', '\r']).to_owned()),
+        Ok(line) => Ok(line.trim_end_matches('\r').to_owned()),
         Err(error) => {
             let place = error.utf8_error().valid_up_to();
             Err(Error::invalid("", format!("a line is not UTF-8 at byte {place}")))

@@ -263,6 +263,30 @@ fn lines_are_answered_in_order_by_line_and_id() {
     }
 }
 
+/// A line has at most 8 MiB, its line feed not counted. The line after a longer one is answered, too.
+#[test]
+fn a_line_that_is_too_long_costs_no_other_one() {
+    let folder = model_that_generates(&["b"]);
+    let child = command(folder.path())
+        .args(["--greedy", "--lines"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let (request, max) = (r#"{"prompt":"a"}"#, ken_tool::MAX_INPUT);
+    let lines = [max - 1, max, max + 1].map(|bytes| format!("{request}{}\n", " ".repeat(bytes - request.len())));
+    let output = run_with_input(child, format!("{}a\n", lines.concat()).as_bytes());
+    let answers: Vec<Value> = output
+        .stdout
+        .trim_ascii_end()
+        .split(|byte| *byte == b'\n')
+        .map(|line| serde_json::from_slice(line).unwrap())
+        .collect();
+    let found: Vec<_> = answers.iter().map(|answer| (&answer["text"], &answer["error"]["code"])).collect();
+    let (text, too_long) = ((&json!("b"), &Value::Null), (&Value::Null, &json!("too_large")));
+    assert_eq!(found, [text, text, too_long, text]);
+}
+
 #[test]
 fn a_co_process_answers_before_its_input_ends_and_streams_on_request() {
     let folder = model_that_generates(&["b", "c", "d"]);

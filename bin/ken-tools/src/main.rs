@@ -58,7 +58,7 @@ fn main() -> ExitCode {
         Some("prompt") => ken_tool::report::<GetPrompt>(),
         // ken-tools itself starts this command, in a sandbox.
         Some("bridge") => mcp::bridge(),
-        _ if is_part() => ken_service::run(
+        _ if ken_service::is_part() => ken_service::run(
             Program {
                 name: "ken-tools",
                 version: env!("CARGO_PKG_VERSION"),
@@ -82,14 +82,6 @@ fn main() -> ExitCode {
             ],
         ),
     }
-}
-
-/// Whether this process is the daemon: it was started by kend or with an option of a daemon.
-fn is_part() -> bool {
-    let own = std::process::id().to_string();
-    let started = std::env::var("LISTEN_PID").is_ok_and(|pid| pid == own);
-    let names_a_place = |word: String| word.starts_with("--home") || word.starts_with("--config");
-    started || std::env::args().skip(1).any(names_a_place)
 }
 
 /// The state of the daemon.

@@ -129,7 +129,7 @@ async fn command(work: &Work<'_>) -> Result<Command, String> {
     };
     command.envs(work.variables.iter().map(|(name, value)| (name, value))).env(JSON_ERRORS.0, JSON_ERRORS.1);
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
-    if crate::is_part() {
+    if ken_service::is_part() {
         // kend sends SIGTERM to the whole group of a part. The calls that have begun can then end, until the time to stop is over.
         command.process_group(0);
     }

@@ -51,7 +51,7 @@ impl Answer {
 }
 
 fn reason(issues: &[Issue], total: usize) -> String {
-    let rules = if total == 1 { "1 rule".to_owned() } else { format!("{total} rules") };
+    let rules = format_count(total, "rule");
     let of = |severity| issues.iter().filter(move |issue| issue.severity == severity);
     let (errors, warnings) = (of(Severity::Error).count(), of(Severity::Warning).count());
     let worst = if errors > 0 { Severity::Error } else { Severity::Warning };

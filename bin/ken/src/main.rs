@@ -77,9 +77,9 @@ fn main() -> ExitCode {
         }
         Err(mut shown) => {
             // Other programs take the prompt without a command, such as `-p TEXT`. Behind a command the unknown option is its own.
-            let first = std::env::args().nth(1).unwrap_or_default();
+            let first = std::env::args_os().nth(1).unwrap_or_default();
             if shown.kind() == ErrorKind::UnknownArgument
-                && matches!(shown.get(ContextKind::InvalidArg), Some(ContextValue::String(unknown)) if first.starts_with(unknown))
+                && matches!(shown.get(ContextKind::InvalidArg), Some(ContextValue::String(unknown)) if first.to_string_lossy().starts_with(unknown))
             {
                 let tip = ContextValue::StyledStrs(vec![
                     "`ken chat TEXT` asks the agent; `ken chat --help` lists its options".into(),

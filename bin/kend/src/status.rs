@@ -26,37 +26,30 @@ impl System {
     }
 
     pub(crate) fn part_status(&self, name: &str, part: &Part, now: Instant) -> PartStatus {
+        let process = part.process();
         let waits = part.wanted && matches!(part.state, State::Down);
-        let blockers = self.blockers(part).filter(|_| waits).cloned();
-        PartStatus { waits_for: blockers.collect(), ..part.status(name, now) }
-    }
-}
-
-impl Part {
-    fn status(&self, name: &str, now: Instant) -> PartStatus {
-        let process = self.process();
         PartStatus {
             name: name.to_owned(),
-            state: self.public_state(),
-            enabled: self.spec.enabled && !self.removed,
-            wanted: self.wanted,
-            waits_for: Vec::new(),
+            state: part.public_state(),
+            enabled: part.spec.enabled && !part.removed,
+            wanted: part.wanted,
+            waits_for: self.blockers(part).filter(|_| waits).cloned().collect(),
             pid: process.map(|process| process.pid.as_raw()),
             uptime_ms: process.map(|process| millis(now.duration_since(process.since))),
-            restarts: self.starts.saturating_sub(1),
-            retry_in_ms: match &self.state {
+            restarts: part.starts.saturating_sub(1),
+            retry_in_ms: match &part.state {
                 State::Backoff { until } => Some(millis(until.saturating_duration_since(now))),
                 _ => None,
             },
             memory_bytes: None,
             cpu_ms: None,
-            status_text: self.status_text.clone(),
-            cause: match &self.state {
+            status_text: part.status_text.clone(),
+            cause: match &part.state {
                 State::Failed { cause } => Some(cause.clone()),
                 _ => None,
             },
-            last_exit: self.deaths.back().map(|death| death.cause.clone()),
-            deaths: self.deaths.iter().cloned().collect(),
+            last_exit: part.deaths.back().map(|death| death.cause.clone()),
+            deaths: part.deaths.iter().cloned().collect(),
         }
     }
 }

@@ -17,7 +17,7 @@ mod sockets;
 
 pub use config::load as load_config;
 pub use hmac::hmac_sha256;
-pub use options::NoOptions;
+pub use options::{NoOptions, is_part};
 pub use run::{Program, Start, Stop, report_status, run};
 pub use secrets::{
     inherit as inherit_secrets, longest_secret, redacted, redacted_head, redacted_tail, redacted_value, secret,

@@ -1,5 +1,6 @@
 //! The command-line options that all daemons have.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::{Args, CommandFactory, FromArgMatches, Parser};
@@ -25,6 +26,18 @@ pub struct NoOptions {}
 
 const AFTER: &str = "A daemon is normally started by kend(8). Logs are JSON lines on standard error; KEN_LOG sets the \
                      level (error, warn, info, debug, trace). It ends on SIGTERM when what it has begun is done.";
+
+/// Whether a program that is also a command is to run as a daemon: kend has started this process, or an option names the place of its
+/// configuration. The words need not be UTF-8.
+pub fn is_part() -> bool {
+    let own = std::process::id().to_string();
+    let started = std::env::var("LISTEN_PID").is_ok_and(|pid| pid == own);
+    let is_place = |word: OsString| {
+        let word = word.to_string_lossy();
+        ["--home", "--config"].contains(&word.split('=').next().unwrap_or_default())
+    };
+    started || std::env::args_os().skip(1).any(is_place)
+}
 
 /// Parses the command line. The error contains the text of the help, the version or the usage error, as clap prints it.
 pub(crate) fn parse<A: Args>(

@@ -1,10 +1,12 @@
 //! Tests of `ken-coder undo` and `diff`: they cover exactly what a run changed, and nothing that was changed since.
 
 use std::io::{BufRead, BufReader, Write};
+use std::os::unix::fs::PermissionsExt;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::common::{Home, as_run, outcome, output_text, until};
+use crate::common::{Home, as_run, in_run, outcome, output_text, until};
+use ken_tests::{SmallDisk, skip};
 use serde_json::{Value, json};
 
 #[test]
@@ -90,6 +92,68 @@ fn what_was_changed_since_is_refused_and_named() {
     );
     assert_eq!((home.text("repos/site/a").as_str(), home.text("repos/site/b").as_str()), ("one\n", "by hand\n"));
     assert_eq!(home.text("repos/site/d"), "four\n");
+}
+
+/// A new content never has the bits with which a program runs as the owner of its file, so neither has the file that is put back.
+#[test]
+fn a_file_with_special_bits_is_put_back() {
+    let home = Home::new();
+    for (mode, written) in [(0o2644, 0o644), (0o4755, 0o755), (0o6711, 0o711), (0o1640, 0o1640), (0o600, 0o600)] {
+        home.put("repos/site/a", "one\n");
+        home.put("repos/site/b", "one\n");
+        let path = home.path("repos/site/a");
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
+        let now = || (home.text("repos/site/a"), std::fs::metadata(&path).unwrap().permissions().mode() & 0o7777);
+        let run = format!("r{mode:o}");
+        as_run(&home, &run, "edit", &json!({"path": "repos/site/a", "old": "one", "new": "two"}));
+        as_run(&home, &run, "edit", &json!({"path": "repos/site/a", "old": "two", "new": "three"}));
+        assert_eq!(now(), ("three\n".to_owned(), written), "{mode:o}");
+        let (status, undone) = home.report(&["undo", &run]);
+        assert_eq!((status, &undone["refused"]), (Some(0), &json!([])), "{mode:o}: {undone}");
+        assert_eq!(now(), ("one\n".to_owned(), written), "{mode:o}");
+    }
+}
+
+/// However much space is left, a change is made and can be undone, or nothing has changed and nothing is left over.
+#[test]
+fn on_a_full_disk_a_change_is_made_or_is_not() {
+    let home = Home::new();
+    let Some(disk) = SmallDisk::mount(home.folder(), "size=2m,mode=700") else {
+        return skip("needs root");
+    };
+    let names = ["a", "b", "c"].map(|name| format!("repos/site/{name}"));
+    let texts = || names.each_ref().map(|name| home.text(name).chars().next().unwrap());
+    home.put("repos/site/other", "");
+    as_run(&home, "first", "write", &json!({"path": "repos/site/other", "content": "x"}));
+    let (mut made, mut refused) = (0, 0);
+    for pages in 0..40_u64 {
+        for name in &names {
+            // Each is moved into the journal, so that no space is given back.
+            home.put(name, &format!("o{pages}{name}{}", "o".repeat(5_000)));
+        }
+        disk.fill();
+        let filler = std::fs::File::options().write(true).open(home.folder().join("filler")).unwrap();
+        filler.set_len(filler.metadata().unwrap().len().saturating_sub(pages * 4_096)).unwrap();
+        drop(filler); // an open file would keep its space
+        let edits = names.each_ref().map(|name| json!({"path": name, "content": "n".repeat(9_000)}));
+        let (status, reply) = in_run(&home, &format!("r{pages}"), &["apply"], &json!({"edits": edits}));
+        disk.empty();
+        let is_made = status == Some(0);
+        let expected = if is_made { ['n'; 3] } else { ['o'; 3] };
+        assert_eq!(texts(), expected, "{pages}: {reply}");
+        // The next change completes what is pending.
+        as_run(&home, "first", "write", &json!({"path": "repos/site/other", "content": pages.to_string()}));
+        assert_eq!(texts(), expected, "{pages}: {reply}");
+        let folders = [home.path("repos/site"), home.state().join("pending")];
+        let left = folders.map(|folder| std::fs::read_dir(folder).unwrap().count());
+        assert_eq!(left, [4, 0], "{pages}: files are left");
+        *(if is_made { &mut made } else { &mut refused }) += 1;
+        if is_made {
+            assert_eq!(home.report(&["undo", &format!("r{pages}")]).0, Some(0), "{pages}");
+            assert_eq!(texts(), ['o'; 3], "{pages}");
+        }
+    }
+    assert!(made > 5 && refused > 5, "{made} {refused}");
 }
 
 /// The lines of a run are those that it has written, as far as that is known: while the file is as it left it, and after an undo,

@@ -38,7 +38,7 @@ struct Waiting {
     shutdown: Shutdown,
     /// How long it waits.
     time: Duration,
-    /// Whether the end of the connection means that nobody wants the result.
+    /// Whether the end of its event stream means that nobody wants the result.
     stops_with_client: bool,
     _held: LongResponse,
 }
@@ -149,7 +149,7 @@ impl Waiting {
         }
         let Some(waiting) = guarded.0.take() else { return };
         if matches!(ended, Ended::Cancelled) {
-            waiting.stop().await;
+            waiting.stop_for_certain().await;
         }
     }
 
@@ -160,7 +160,7 @@ impl Waiting {
                 Response::json(200, &reply)
             }
             Ended::Cancelled => {
-                self.stop().await;
+                self.stop_for_certain().await;
                 Ok(Response::empty(202))
             }
             Ended::Stopping => Err(ken_types::Error::unavailable("the gateway is shutting down").into()),
@@ -218,6 +218,11 @@ impl Waiting {
         if let Some(key) = &self.begun.key {
             finish(&self.gateway, &self.client, &self.call, key, end).await;
         }
+    }
+
+    /// Stops the work also if this answer is dropped meanwhile: a client often closes the connection of a call that it has cancelled.
+    async fn stop_for_certain(self) {
+        _ = tokio::spawn(async move { self.stop().await }).await;
     }
 
     /// Stops the work that this call has started, unless an equal call waits for it, too.

@@ -21,7 +21,7 @@ use super::params::sort;
 use super::sending::named_ignored;
 use super::tools::Tools;
 use crate::app::Gateway;
-use crate::body::{self, text};
+use crate::body::{self, pointer, text};
 
 /// How long a model may take for an answer.
 const TIMEOUT: Duration = Duration::from_secs(600);
@@ -61,24 +61,38 @@ fn generate(model: &str, fields: &Map<String, Value>) -> Result<Generate, Failur
     if fields.get("tool_choice").is_some_and(|choice| choice == "required") {
         return Err(unsupported("/tool_choice".to_owned(), "the choice is none, auto or a function"));
     }
+    // Once: what follows is the program's own name, which can begin in the same way.
     for tool in &mut tools.specs {
-        tool.name = tool.name.trim_start_matches(PROGRAM_TOOL).to_owned();
+        tool.name = tool.name.replacen(PROGRAM_TOOL, "", 1);
     }
-    system.extend(tools.instruction.map(|text| text.replace(PROGRAM_TOOL, "")));
+    system.extend(tools.instruction.map(|text| text.replacen(PROGRAM_TOOL, "", 1)));
     if let Some(format) = fields.get("response_format") {
         system.extend(form(format, "/json_schema/schema", "/response_format")?);
     }
-    let number = |name: &str| fields.get(name).and_then(Value::as_u64);
+    let max = |name| number(fields, name, "a whole number from 1 on", |value| value.as_u64().filter(|max| *max > 0));
+    let (max_tokens, max_completion_tokens) = (max("max_tokens")?, max("max_completion_tokens")?);
+    let in_range = |value: &Value| value.as_f64().filter(|value| (0.0..=2.0).contains(value));
     Ok(Generate {
         model: Some(model.to_owned()),
         system: system.join("\n\n"),
         messages: said.into_iter().map(|(said, given)| message(said, given)).collect(),
         tools: tools.specs,
         chosen: true,
-        max_output: number("max_completion_tokens").or_else(|| number("max_tokens")),
-        temperature: fields.get("temperature").and_then(Value::as_f64),
+        max_output: max_completion_tokens.or(max_tokens),
+        temperature: number(fields, "temperature", "a number from 0 to 2", in_range)?,
         ..Generate::default()
     })
+}
+
+/// Returns a parameter that is a number of this kind; `None` if it is absent.
+fn number<T>(
+    fields: &Map<String, Value>,
+    name: &str,
+    kind: &str,
+    read: impl Fn(&Value) -> Option<T>,
+) -> Result<Option<T>, Error> {
+    let wrong = || Error::invalid(pointer(name), format!("{name} is not {kind}"));
+    fields.get(name).map(|value| read(value).ok_or_else(wrong)).transpose()
 }
 
 /// `given` is the message as the caller wrote it.

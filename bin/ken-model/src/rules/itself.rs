@@ -25,7 +25,7 @@ pub(super) fn answer(question: &str, no_model: &str) -> Option<String> {
     }
     let plain = without_hello(&plain);
     let about = |patterns: &[&str]| patterns.contains(&plain);
-    let begins = |patterns: &[&str]| patterns.iter().any(|pattern| plain.starts_with(pattern));
+    let begins = |patterns: &[&str]| patterns.iter().any(|pattern| begins_with(plain, pattern));
     if begins(&WHO) || begins(&WHAT) || about(&HELP) {
         return Some(abilities(no_model));
     }
@@ -66,25 +66,23 @@ fn plain(text: &str) -> String {
     words.collect::<Vec<_>>().join(" ")
 }
 
-/// Returns the text after "remember that", as the user wrote it.
-fn to_remember<'a>(question: &'a str, plain: &str) -> Option<&'a str> {
-    let begins = ["remember that ", "remember this ", "please remember "];
-    if !begins.iter().any(|begin| plain.starts_with(begin)) {
-        return None;
-    }
-    let from = ["that", "this", "remember"].iter().find_map(|word| find_word(question, word))?;
-    let what = question.get(from..)?.trim_start_matches([':', ',', ' ', '\n']).trim_end();
-    Some(what).filter(|what| !what.is_empty())
+/// Whether a text begins with whole words.
+fn begins_with(plain: &str, words: &str) -> bool {
+    plain.strip_prefix(words).is_some_and(|rest| rest.is_empty() || rest.starts_with(' '))
 }
 
-/// Returns the end of the first occurrence of a word, in upper or lower case.
-fn find_word(text: &str, word: &str) -> Option<usize> {
-    let mut parts = text.split_inclusive(|char: char| !char.is_alphanumeric()).scan(0, |at, part| {
-        let start = *at;
-        *at += part.len();
-        Some((start, part.trim_end_matches(|char: char| !char.is_alphanumeric())))
-    });
-    parts.find(|(_, part)| part.eq_ignore_ascii_case(word)).map(|(start, part)| start + part.len())
+/// The words before what is to be remembered. The longer one comes first.
+const REMEMBER: [&str; 5] =
+    ["please remember that", "please remember this", "please remember", "remember that", "remember this"];
+
+/// Returns the text after these words, as the user wrote it.
+fn to_remember<'a>(question: &'a str, plain: &str) -> Option<&'a str> {
+    let begin = REMEMBER.iter().find(|begin| begins_with(plain, begin))?;
+    let is_word = char::is_alphanumeric;
+    let after = |rest: &'a str| rest.trim_start_matches(|char| !is_word(char)).trim_start_matches(is_word);
+    let what = begin.split(' ').fold(question, |rest, _| after(rest));
+    let what = what.trim_start_matches([':', ',', ' ', '\n']).trim_end();
+    Some(what).filter(|what| what.contains(is_word))
 }
 
 fn remember(what: &str) -> String {
@@ -103,12 +101,18 @@ mod tests {
 
     #[test]
     fn simple_questions_about_itself() {
-        for question in ["Who are you?", "what can you do", "Help!", "Hi", "Thanks a lot!"] {
+        for question in ["Who are you?", "what can you do", "What can you do for me?", "Help!", "Hi", "Thanks a lot!"] {
             assert!(answer(question, "No language model is configured").is_some(), "{question}");
         }
-        for question in
-            ["What can the pump do?", "Help me find the door code of the lab in the old house over there", "", "?"]
-        {
+        for question in [
+            "What are your opening hours?",
+            "Who are your suppliers?",
+            "What do you doubt?",
+            "What can the pump do?",
+            "Help me find the door code of the lab in the old house over there",
+            "",
+            "?",
+        ] {
             assert_eq!(answer(question, ""), None, "{question}");
         }
         let who = answer("Hello, who are you?", "No model").unwrap();
@@ -118,8 +122,20 @@ mod tests {
 
     #[test]
     fn to_remember_is_answered_with_the_way_to_do_it() {
-        let text = answer("Please remember that the door code is \"77\".", "").unwrap();
-        assert!(text.contains(r#""content":"the door code is \"77\".""#), "{text}");
-        assert!(text.starts_with("I cannot write knowledge entries myself."));
+        for (question, what) in [
+            ("Please remember that the door code is \"77\".", "the door code is \"77\"."),
+            ("Please remember my code is 77, not that old one.", "my code is 77, not that old one."),
+            ("  PLEASE, remember this: that man knows.", "that man knows."),
+            ("Remember that that is so", "that is so"),
+            ("Remember this -- and that", "-- and that"),
+        ] {
+            let text = answer(question, "").unwrap();
+            let content = serde_json::to_string(what).unwrap();
+            assert!(text.contains(&format!(r#""content":{content}"#)), "{text}");
+            assert!(text.starts_with("I cannot write knowledge entries myself."));
+        }
+        for question in ["Remember thatcher", "Please remembering it", "Remember this.", "Please remember!"] {
+            assert_eq!(answer(question, ""), None, "{question}");
+        }
     }
 }

@@ -7,9 +7,10 @@ use ken_types::ops::model::{Generate, Source, SourceKind};
 
 use super::{CANNOT_WRITE, MODEL_DOWN, NO_MODEL, OVER_BUDGET};
 
-/// The maximum number of words of a question that are used, and of sentences that are examined.
+/// The maximum number of words of a question that are used.
 const MAX_TERMS: usize = 16;
-const SENTENCES: usize = 2_000;
+/// The maximum number of sentences that have one of these words. Of each text as many sentences are examined as are left of it.
+const MAX_CANDIDATES: usize = 2_000;
 /// The maximum size of a sentence, in bytes. Longer ones are cut.
 const MAX_SENTENCE_BYTES: usize = 600;
 /// The weight of a term that occurs in the title or earlier in the entry, but not in the sentence itself, which may
@@ -157,7 +158,7 @@ fn of_source<'a>(source: &'a Source, terms: &[Term], into: &mut Vec<Candidate<'a
 
 fn of_text<'a>(source: &'a Source, title: u32, terms: &[Term], into: &mut Vec<Candidate<'a>>) {
     let (mut context, mut question) = (title, 0);
-    for text in lines(&source.text).take(SENTENCES.saturating_sub(into.len())) {
+    for text in lines(&source.text).take(MAX_CANDIDATES.saturating_sub(into.len())) {
         let held = contained_terms(text, terms);
         if text.ends_with('?') {
             question = held; // the next sentence answers it
@@ -174,7 +175,7 @@ fn of_text<'a>(source: &'a Source, title: u32, terms: &[Term], into: &mut Vec<Ca
 /// Adds the statements in a message of a user.
 fn of_user<'a>(text: &'a str, origin: Origin<'a>, terms: &[Term], into: &mut Vec<Candidate<'a>>) {
     let stated = lines(text).filter(|text| !is_question(text));
-    for text in stated.take(SENTENCES.saturating_sub(into.len())) {
+    for text in stated.take(MAX_CANDIDATES.saturating_sub(into.len())) {
         let held = contained_terms(text, terms);
         if held != 0 {
             into.push(Candidate { text, origin, held, context: 0 });

@@ -108,7 +108,7 @@ impl dyn Tables + '_ {
         let sql = format!(
             "SELECT a.approval, a.scope, a.status, a.updated_at, a.decision, a.used_at,
                      s.connector, s.actor, s.conversation, s.thread,
-                     CASE WHEN sum(length(a.request)) OVER (ORDER BY a.approval) <= ?6 THEN a.request END AS request
+                     CASE WHEN sum(octet_length(a.request)) OVER (ORDER BY a.approval) <= ?6 THEN a.request END AS request
                    FROM approvals AS a LEFT JOIN scopes AS s USING (scope)
                    WHERE a.status = 'pending'
                      AND (?1 IS NULL OR a.request{json} ->> 'taskId' = ?1)
@@ -133,7 +133,7 @@ impl dyn Tables + '_ {
     ) -> Result<Vec<Approval>, Error> {
         let sql = "SELECT a.approval, a.scope, a.status, a.updated_at, a.decision, a.used_at,
                      s.connector, s.actor, s.conversation, s.thread,
-                     CASE WHEN sum(length(a.request)) OVER (ORDER BY a.approval DESC) <= ?5 THEN a.request END AS request
+                     CASE WHEN sum(octet_length(a.request)) OVER (ORDER BY a.approval DESC) <= ?5 THEN a.request END AS request
                    FROM (SELECT * FROM approvals
                          WHERE (?1 IS NULL OR approval < ?1) AND (?2 IS NULL OR status = ?2) AND (?3 IS NULL OR session = ?3)
                          ORDER BY approval DESC LIMIT ?4) AS a

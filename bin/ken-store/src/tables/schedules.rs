@@ -166,7 +166,7 @@ impl dyn Tables + '_ {
         self.insert(sql, "schedule", values)
     }
 
-    /// Stores all fields of a schedule except its key, its id and the time of its creation.
+    /// Stores the fields of a schedule that can change. `mark_schedule_deleted` marks it as deleted.
     pub fn update_schedule(&self, schedule: &ScheduleRow) -> Result<(), Error> {
         let sql =
             "UPDATE schedules SET slug = ?2, generation = ?3, settings = ?4, prompt = ?5, payload = ?6, enabled = ?7,

@@ -63,7 +63,7 @@ pub struct Postgres {
 impl Postgres {
     /// Reads the URL and, from the folder `state`, who this host is. Does not connect: the server may be down when the store starts.
     pub fn open(url: &str, state: &std::path::Path) -> Result<Postgres, Error> {
-        let server = Server { newest: Arc::new(Newest::of(state)), ..Server::of(url)? };
+        let server = Server { newest: Arc::new(Newest::of(state)?), ..Server::of(url)? };
         let unknown = Error::unavailable(format!("{}: not connected yet", server.name));
         let standing = Arc::new(Mutex::new(Some(unknown)));
         let (host, clock) = (Host::of(state)?, Arc::default());

@@ -1,8 +1,9 @@
 //! The timeline of the server. The promotion of a standby begins a new one. A server with an older one than was seen is a primary that was
 //! replaced and has come back: what was acknowledged since then is not there, and what it is told is lost.
 
+use std::fmt::Display;
 use std::fs::File;
-use std::io::Write;
+use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
 use ken_types::Error;
@@ -39,15 +40,16 @@ pub(super) struct Newest {
 }
 
 impl Newest {
-    /// Reads what was seen by earlier processes of this host.
-    pub(super) fn of(state: &Path) -> Newest {
+    /// Reads what was seen by earlier processes of this host. Only without the file was nothing seen: with one that cannot be read, a
+    /// primary that was replaced would be taken for the right one.
+    pub(super) fn of(state: &Path) -> Result<Newest, Error> {
         let path = state.join(FILE);
-        let text = std::fs::read_to_string(&path).unwrap_or_default();
-        let seen = text
-            .trim()
-            .split_once(' ')
-            .and_then(|(system, number)| Some(Timeline { system: system.to_owned(), number: number.parse().ok()? }));
-        Newest { path: Some(path), seen: Mutex::new(seen) }
+        let seen = match std::fs::read_to_string(&path) {
+            Ok(text) => Some(read(&text).ok_or_else(|| unusable(&path, "it names no timeline"))?),
+            Err(error) if error.kind() == ErrorKind::NotFound => None,
+            Err(error) => return Err(unusable(&path, error)),
+        };
+        Ok(Newest { path: Some(path), seen: Mutex::new(seen) })
     }
 
     /// Fails if a server has an older timeline than was seen.
@@ -72,6 +74,17 @@ impl Newest {
     }
 }
 
+fn read(text: &str) -> Option<Timeline> {
+    let (system, number) = text.trim().split_once(' ')?;
+    Some(Timeline { system: system.to_owned(), number: number.parse().ok()? })
+}
+
+fn unusable(path: &Path, why: impl Display) -> Error {
+    let place = path.display();
+    Error::invalid(place.to_string(), format!("{place}: cannot be used: {why}"))
+        .hint("remove it once the server that the URL leads to is the primary that was promoted last")
+}
+
 fn replaced(server: &str, own: i64, newest: i64) -> Error {
     let message = format!(
         "{server}: this server is on timeline {own}, and {newest} was seen: a standby was promoted in its place"
@@ -86,5 +99,35 @@ fn write(path: &Path, found: &Timeline) -> std::io::Result<()> {
     let mut file = File::create(&fresh)?;
     writeln!(file, "{} {}", found.system, found.number)?;
     file.sync_all()?;
-    std::fs::rename(&fresh, path)
+    std::fs::rename(&fresh, path)?;
+    // Without this, the old file can be back after a power failure.
+    path.parent().map_or(Ok(()), |folder| File::open(folder)?.sync_all())
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+
+    #[test]
+    fn the_newest_timeline_that_was_seen_counts_in_later_processes() {
+        let state = tempfile::tempdir().unwrap();
+        let found = |number| Timeline { system: "7".to_owned(), number };
+        let check = |number| Newest::of(state.path()).unwrap().check("server", found(number));
+        for (number, is_right) in [(2, true), (3, true), (2, false), (0, true), (3, true)] {
+            assert_eq!(check(number).is_ok(), is_right, "{number}");
+        }
+        let file = state.path().join(FILE);
+        for text in ["", "7", "7 x", "\u{fffd}"] {
+            std::fs::write(&file, text).unwrap();
+            let error = Newest::of(state.path()).unwrap_err();
+            assert!(error.at.as_deref() == file.to_str() && error.message.contains("names no timeline"), "{error}");
+        }
+        std::fs::remove_file(&file).unwrap();
+        assert!(check(1).is_ok(), "nothing was seen");
+        std::fs::remove_file(&file).unwrap();
+        std::fs::create_dir(&file).unwrap();
+        assert!(Newest::of(state.path()).is_err());
+    }
 }
