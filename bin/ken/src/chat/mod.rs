@@ -170,6 +170,10 @@ impl ChatRun<'_> {
             match schema.parse_answer(reply.text()) {
                 Ok(value) if self.chat.json => print_json(&reply.record(value))?,
                 Ok(value) => print_json(&value)?,
+                // The turn ended before it could be cancelled, and no further one may begin.
+                Err(why) if self.interrupt.was_for_turn() => {
+                    return Err(Error::cancelled(format!("the answer does not fit the schema: {why}")));
+                }
                 Err(why) if is_corrected => {
                     print_note(&format!("the answer does not fit the schema: {why}"));
                     return Ok((ExitCode::from(1), reply.session));
