@@ -4,7 +4,7 @@
 use std::borrow::Cow;
 
 use crate::front_matter::split;
-use crate::head;
+use crate::{Fence, head};
 
 /// The maximum length of a piece in bytes. A Markdown file that is not longer than this is a single piece.
 const MAX_PIECE_BYTES: usize = 4 * 1024;
@@ -132,35 +132,29 @@ struct Heading {
 
 /// Returns the headings of a Markdown text. A line such as `# comment` in a code block is not one.
 fn headings(body: &str) -> impl Iterator<Item = Heading> {
-    let (mut end, mut fence) = (0, None);
+    let (mut end, mut fence) = (0, None::<Fence<'_>>);
     body.split_inclusive('\n').enumerate().filter_map(move |(line, content)| {
         let at = end;
         end += content.len();
         let is_open = fence.is_some();
-        fence = fenced(content, fence);
+        fence = match fence {
+            Some(open) => Some(open).filter(|open| !open.is_closed_by(content)),
+            None => Fence::opened_by(content),
+        };
         let (level, text) = heading(content).filter(|_| !is_open && fence.is_none())?;
         Some(Heading { at, line, level, text })
     })
 }
 
-/// Returns the level and the text of a heading such as `## Deploy`; `None` if the line is not a heading.
+/// Returns the level and the text of a heading such as `## Deploy` or `## Deploy ##`; `None` if the line is not a heading.
 fn heading(line: &str) -> Option<(usize, String)> {
     let level = line.bytes().take_while(|byte| *byte == b'#').count();
     let rest = line.get(level..).filter(|_| (1..=6).contains(&level))?;
-    let text = rest.strip_prefix([' ', '\t'])?.trim().trim_end_matches('#').trim();
+    let text = rest.strip_prefix([' ', '\t'])?.trim();
+    // The `#` of `C#` belongs to the text.
+    let before = text.trim_end_matches('#');
+    let text = if before.is_empty() || before.ends_with([' ', '\t']) { before.trim_end() } else { text };
     (!text.is_empty()).then(|| (level, text.to_owned()))
-}
-
-/// Returns the fence of the code block that is open after this line. `open` is the fence of the one before it.
-fn fenced(line: &str, open: Option<(char, usize)>) -> Option<(char, usize)> {
-    let line = line.trim_start();
-    let mark = line.chars().next().filter(|mark| ['`', '~'].contains(mark));
-    let length = mark.map_or(0, |mark| line.chars().take_while(|letter| *letter == mark).count());
-    match (open, mark) {
-        (None, Some(mark)) if length >= 3 => Some((mark, length)),
-        (Some((of, min)), Some(mark)) if mark == of && length >= min => None,
-        _ => open,
-    }
 }
 
 #[derive(Default)]
@@ -236,6 +230,17 @@ mod tests {
         let code = sections("a.md", "```sh\n# not the title\n```\n\n## The title\n\nText.\n");
         assert_eq!(code[0].title, "The title");
         assert_eq!(sections("a.md", "~~~\n# no title\n~~~\n")[0].title, "a.md");
+        for (text, title) in [
+            ("```\n```rust\n# no title\n```\n# The title\n", "The title"),
+            ("``` a`b\n# The title\nText.\n", "The title"),
+            ("# C#\nText.\n", "C#"),
+            ("# C #\nText.\n", "C"),
+            ("# C\t##  \nText.\n", "C"),
+            ("# ##\n## The title\nText.\n", "The title"),
+            ("# \\#\nText.\n", "\\#"),
+        ] {
+            assert_eq!(sections("a.md", text)[0].title, title, "{text:?}");
+        }
         // Front matter that is not closed is ordinary text.
         assert_eq!(sections("a.md", "---\ntitle: x")[0].text, "---\ntitle: x");
     }
