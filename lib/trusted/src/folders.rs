@@ -94,7 +94,7 @@ impl Folders {
         };
         let gone = |why: &str| Error::forbidden(format!("{} {why}", path.display())).hint(hint.clone());
         let Ok(walk) = walk(path) else {
-            let is_there = path.canonicalize().is_ok_and(|found| found == path);
+            let is_there = path.canonicalize().is_ok_and(|found| found == path && found.is_dir());
             return Err(gone(if is_there { "was trusted, and other users can replace it by now" } else { "is gone" }));
         };
         if walk.chain.last() == Some(known) {
@@ -369,6 +369,9 @@ mod tests {
         rename(&site, at.join("src/away")).unwrap();
         assert!(open().unwrap_err().contains("is gone"));
         std::os::unix::fs::symlink(at.join("src/away"), &site).unwrap();
+        assert!(open().unwrap_err().contains("is gone"));
+        std::fs::remove_file(&site).unwrap();
+        std::fs::write(&site, "a file").unwrap();
         assert!(open().unwrap_err().contains("is gone"));
         std::fs::remove_file(&site).unwrap();
         create_dir(&site).unwrap();
