@@ -224,7 +224,7 @@ impl ChatRun<'_> {
 
     fn send(&self, prompt: &Prompt) -> Result<Accepted, Error> {
         let progress = Progress::start("sending");
-        let (sender, reasons) = std::sync::mpsc::channel();
+        let (sender, reasons) = std::sync::mpsc::sync_channel(1);
         let mut gateway = self.gateway.clone().on_retry(move |error, _| _ = sender.send(error.message.clone()));
         let pressed = self.interrupt.pressed();
         let (needed, progress) = (self.needed, &progress);
