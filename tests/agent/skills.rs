@@ -310,3 +310,40 @@ fn project_rules_reach_the_coding_worker_once_they_are_accepted() {
     let error = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(error.contains("has more than 32768 bytes"), "{error}");
 }
+
+/// What was accepted is in force again when git brings it back, so it can be rejected while the file is gone or too long.
+#[test]
+fn project_rules_are_rejected_whether_the_file_can_be_read_or_not() {
+    let system = start(&Provider::start(Vec::new()));
+    let root = system.home().join("state/workspace");
+    let below = root.join("docs/AGENTS.md").display().to_string();
+    let rejected = |name: &str| {
+        let output = system.ken(&["skills", "reject", name]);
+        (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
+    };
+    for name in ["AGENTS.md", &below] {
+        let file = root.join(name);
+        let away: [&dyn Fn(); 4] =
+            [&|| {}, &|| std::fs::remove_file(&file).unwrap(), &|| put(&file, &"x".repeat(40_000)), &|| {
+                std::fs::rename(root.join("docs"), root.join("away")).unwrap()
+            }];
+        for (case, away) in away.iter().enumerate() {
+            put(&file, "Indent with tabs.\n");
+            put(&root.join("docs/a"), "");
+            ken(&system, &["skills", "accept", name, "--yes"]);
+            away();
+            assert_eq!(rejected(name), (Some(0), String::new()), "{name} {case}");
+            let again = rejected(name);
+            assert!(again.0 == Some(2) && again.1.contains("was not accepted"), "{name} {case}: {again:?}");
+            if root.join("away").exists() {
+                std::fs::remove_dir_all(root.join("away")).unwrap();
+            }
+        }
+    }
+    // The list says how they are accepted, also if no skill waits.
+    put(&root.join("AGENTS.md"), "Indent with tabs.\n");
+    let note = || String::from_utf8(system.ken(&["skills", "list"]).stderr).unwrap();
+    assert!(note().contains("new and changed texts are not used"), "{}", note());
+    ken(&system, &["skills", "accept", "AGENTS.md", "--yes"]);
+    assert_eq!(note(), "");
+}

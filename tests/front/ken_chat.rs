@@ -3,6 +3,8 @@
 use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use ken_tests::provider::{Piece, Provider, Reply, openai};
@@ -352,6 +354,41 @@ fn control_c_cancels_a_prompt_that_is_being_sent() {
         assert!(said.contains("the turn was cancelled; what was said is kept"), "{words:?}: {said}");
         let shown = String::from_utf8(system.ken(&["show", "last"]).stdout).unwrap();
         assert!(shown.contains("hold on") && !shown.contains("(running)"), "{words:?}: {shown}");
+    }
+}
+
+/// A turn that has ended cannot be cancelled. The answer may fit the schema then; if it does not, no correction is asked for.
+#[test]
+fn control_c_that_comes_after_the_answer_begins_no_further_turn() {
+    for (answer, is_printed) in [("no", false), ("{\"a\":1}", true)] {
+        let ends = Arc::new(AtomicBool::new(false));
+        let reply = [vec![Piece::Until(Arc::clone(&ends))], openai(&[answer], &[])].concat();
+        let provider = Provider::start(vec![Reply::Stream(reply), chat_reply(&["{}"])]);
+        let system = system(&provider);
+        let schema = file(&system, "any.json", b"{\"type\": \"object\"}");
+        let mut command = system.command(&["chat", "--schema", &schema, "Who?"]);
+        let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        until("the model is asked", || provider.received().len() == 1);
+        let send = |signal| kill(Pid::from_raw(i32::try_from(child.id()).unwrap()), signal).unwrap();
+        // It follows the turn, and stands still until that has ended.
+        std::thread::sleep(Duration::from_millis(500));
+        send(Signal::SIGSTOP);
+        ends.store(true, Ordering::Relaxed);
+        until("the turn has ended", || {
+            let shown = String::from_utf8(system.ken(&["show", "last"]).stdout).unwrap();
+            shown.contains(answer) && !shown.contains("(running)")
+        });
+        send(Signal::SIGINT);
+        send(Signal::SIGCONT);
+        let output = child.wait_with_output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(provider.received().len(), 1, "{answer}: {said}");
+        if is_printed {
+            is(&output, 0, "{\"a\":1}\n");
+        } else {
+            assert_eq!(output.status.signal(), Some(Signal::SIGINT as i32), "{said}");
+            assert!(output.stdout.is_empty() && said.contains("does not fit the schema: it is not JSON"), "{said}");
+        }
     }
 }
 

@@ -279,6 +279,16 @@ fn what_must_not_be_trusted_is_refused_with_the_reason() {
     holds(&trust(Path::new("/")), 2, "cannot be trusted");
     holds(&trust(system.home()), 2, "ken's own");
     holds(&trust(&system.home().join("state/store")), 2, "lies in ken's own");
+    // Nor is the place of a configuration that is not written yet, as in a repository of dotfiles.
+    let (dotfiles, beside) = (person.0.path().join("dotfiles"), person.0.path().join("beside"));
+    for folder in [&dotfiles, &beside] {
+        fs::create_dir(folder).unwrap();
+    }
+    for (folder, status, said) in [(&dotfiles, 2, "is where ken makes its own"), (&beside, 0, "trusted: ")] {
+        let mut trust = person.ken(&system, folder, &["workspace", "trust", "."]);
+        trust.env_remove("KEN_HOME").env("KEN_STATE_DIR", person.0.path().join("state"));
+        holds(&trust.env("KEN_CONFIG", dotfiles.join("ken/ken.toml")).output().unwrap(), status, said);
+    }
     // A folder as /tmp is of use to others only with its mode.
     let shared = person.0.path().join("shared");
     fs::create_dir(&shared).unwrap();

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
-use std::path::PathBuf;
+use std::path::Path;
 
 use ken_types::Error;
 use rustix::fs::{FileType, Stat};
@@ -80,7 +80,7 @@ impl Inputs {
         let scope = settings.layout.project(cwd).unwrap_or_default();
         let unseen = unseen::read(settings).into_iter().filter(|place| place.is_in(&scope));
         let unseen = unseen.map(|place| (place.clone(), state(&place))).collect();
-        Ok(Inputs { program: program(settings, argv), environment: environment(settings), files, unseen })
+        Ok(Inputs { program: program(settings, cwd, argv), environment: environment(settings), files, unseen })
     }
 }
 
@@ -109,18 +109,27 @@ fn stamp(stat: &Stat) -> String {
     format!("{st_ino} {st_size} {st_mtime}.{st_mtime_nsec} {st_ctime}.{st_ctime_nsec} {st_mode:o}")
 }
 
-/// Returns the program that a name without a path means, with its size and time. One with a path is among the files.
-fn program(settings: &Settings, argv: &[String]) -> String {
-    let Some(name) = argv.first().filter(|name| !name.contains('/')) else {
+/// Returns the program that the first word means, with its size and time. One that a path names and that lies in the workspace is among the
+/// files, unless a link there leads out of it.
+fn program(settings: &Settings, cwd: &RelPath, argv: &[String]) -> String {
+    let Some(name) = argv.first() else {
         return String::new();
     };
-    let set = settings.workspace.env.iter().find_map(|variable| variable.strip_prefix("PATH="));
-    let path = set.map(OsStr::new).map(OsStr::to_owned).or_else(|| std::env::var_os("PATH")).unwrap_or_default();
-    let found = std::env::split_paths(&path).map(|folder| folder.join(name)).find_map(|path| installed(&path));
+    let found = if name.contains('/') {
+        let path = settings.root.join(cwd.as_str()).join(name);
+        if path.canonicalize().is_ok_and(|path| path.starts_with(&settings.root)) {
+            return String::new();
+        }
+        installed(&path)
+    } else {
+        let set = settings.workspace.env.iter().find_map(|variable| variable.strip_prefix("PATH="));
+        let path = set.map(OsStr::new).map(OsStr::to_owned).or_else(|| std::env::var_os("PATH")).unwrap_or_default();
+        std::env::split_paths(&path).find_map(|folder| installed(&folder.join(name)))
+    };
     found.unwrap_or_else(|| format!("{name} is not installed"))
 }
 
-fn installed(path: &PathBuf) -> Option<String> {
+fn installed(path: &Path) -> Option<String> {
     let about = std::fs::metadata(path).ok().filter(|about| about.is_file() && about.mode() & 0o111 != 0)?;
     Some(format!("{} {} {} {}.{}", path.display(), about.ino(), about.len(), about.mtime(), about.mtime_nsec()))
 }

@@ -8,14 +8,13 @@ use crate::map::Map;
 use crate::rubric::REPETITION;
 use crate::token::{Kind, Token};
 
-/// The content words of each sentence, by stem, and its numbers.
+/// The content words of each sentence, by stem, and its numerals.
 #[derive(Default)]
 pub(crate) struct Repetition {
-    /// The number of each stem, assigned when it is first used.
-    numbers: Map<usize>,
-    /// The stems, by number.
+    /// The index of each stem in `stems`, assigned when it is first used.
+    index_of: Map<usize>,
     stems: Vec<Stem>,
-    /// The stems of all sentences, one sentence after the other; within a sentence each stem occurs once.
+    /// The indexes of the stems of all sentences, one sentence after the other; within a sentence each stem occurs once.
     used: Vec<usize>,
     said: Vec<Said>,
 }
@@ -39,7 +38,7 @@ struct Said {
     stems: Range<usize>,
     /// The hash of all words in order.
     words: u64,
-    /// The hash of the numbers, in any order.
+    /// The hash of its numerals, in any order.
     numbers: u64,
     negative: bool,
 }
@@ -50,17 +49,17 @@ const MIN_STEMS: usize = 3;
 /// The number of sentences that are stored for each word.
 const LATEST: usize = 8;
 /// The number of words, from the first on, by which earlier sentences are looked up. If 7 of 10 words are shared, some of the
-/// first ones are among them.
+/// first ones are among them, unless the two sentences have more than 26 different words: a repetition can be missed then.
 const LOOKED_UP: usize = 8;
 
 impl Repetition {
     /// Discards the data of the previous text, and reserves memory for a text of this many words.
     pub(crate) fn clear(&mut self, words: usize) {
-        self.numbers.clear();
+        self.index_of.clear();
         self.stems.clear();
         self.used.clear();
         self.said.clear();
-        self.numbers.reserve(words / 2);
+        self.index_of.reserve(words / 2);
         self.stems.reserve(words / 2);
         self.used.reserve(words / 2);
     }
@@ -75,8 +74,8 @@ impl Repetition {
             if self.is_repeated(&said) {
                 findings.add(view.whole(REPETITION));
             }
-            for number in self.used.get(said.stems.clone()).unwrap_or_default() {
-                if let Some(stem) = self.stems.get_mut(*number) {
+            for index in self.used.get(said.stems.clone()).unwrap_or_default() {
+                if let Some(stem) = self.stems.get_mut(*index) {
                     stem.latest[stem.count % LATEST] = view.index as u32; // a text has at most 8 MiB
                     stem.count += 1;
                 }
@@ -104,22 +103,22 @@ impl Repetition {
 
     /// Adds a stem to the current sentence, once.
     fn take(&mut self, stem: u64, sentence: usize) {
-        let number = *self.numbers.entry(stem).or_insert(self.stems.len());
-        if number == self.stems.len() {
+        let index = *self.index_of.entry(stem).or_insert(self.stems.len());
+        if index == self.stems.len() {
             self.stems.push(Stem::default());
         }
-        if let Some(stem) = self.stems.get_mut(number)
+        if let Some(stem) = self.stems.get_mut(index)
             && stem.last != sentence
         {
             stem.last = sentence;
-            self.used.push(number);
+            self.used.push(index);
         }
     }
 
     /// Whether an earlier sentence is like the current one.
     fn is_repeated(&self, said: &Said) -> bool {
-        let numbers = self.used.get(said.stems.clone()).unwrap_or_default().iter();
-        let stems = numbers.take(LOOKED_UP).filter_map(|number| self.stems.get(*number));
+        let indexes = self.used.get(said.stems.clone()).unwrap_or_default().iter();
+        let stems = indexes.take(LOOKED_UP).filter_map(|index| self.stems.get(*index));
         let mut earlier = stems.flat_map(|stem| stem.latest.iter().take(stem.count));
         earlier.any(|index| self.said.get(*index as usize).is_some_and(|earlier| self.is_like(earlier, said)))
     }
@@ -130,8 +129,8 @@ impl Repetition {
         if earlier.negative != now.negative || earlier.numbers != now.numbers || fewer * 100 < more * ALIKE {
             return false;
         }
-        let is_shared = |number: &&usize| {
-            let stem = self.stems.get(**number);
+        let is_shared = |index: &&usize| {
+            let stem = self.stems.get(**index);
             stem.is_some_and(|stem| stem.last == self.said.len() + 1)
         };
         let stems = self.used.get(earlier.stems.clone()).unwrap_or_default();
@@ -142,8 +141,8 @@ impl Repetition {
     /// Includes a sentence in what [`Repetition::shares`] compares.
     pub(crate) fn count(&mut self, sentence: usize) {
         let stems = self.said.get(sentence).map_or(0..0, |said| said.stems.clone());
-        for number in self.used.get(stems).unwrap_or_default() {
-            if let Some(stem) = self.stems.get_mut(*number) {
+        for index in self.used.get(stems).unwrap_or_default() {
+            if let Some(stem) = self.stems.get_mut(*index) {
                 stem.shared += 1;
             }
         }
@@ -152,7 +151,7 @@ impl Repetition {
     /// Whether a sentence that was passed to [`Repetition::count`] shares a word with another one of them.
     pub(crate) fn shares(&self, sentence: usize) -> bool {
         let stems = self.said.get(sentence).map_or(0..0, |said| said.stems.clone());
-        let mut numbers = self.used.get(stems).unwrap_or_default().iter();
-        numbers.any(|number| self.stems.get(*number).is_some_and(|stem| stem.shared > 1))
+        let mut indexes = self.used.get(stems).unwrap_or_default().iter();
+        indexes.any(|index| self.stems.get(*index).is_some_and(|stem| stem.shared > 1))
     }
 }

@@ -86,7 +86,7 @@ pub(crate) enum Rule {
     UnlessNumber,
     /// By its phrases, in an instruction or a claim of change without a number.
     WhereNeeded,
-    /// By the structure of the text; `says` states the rule.
+    /// By the structure of the text; `line` states the rule.
     Structure,
 }
 

@@ -8,7 +8,7 @@ use ureq::Proxy;
 const TOKEN: &str = "MESSENGER_BOT_TOKEN";
 const SECRET: &str = "MESSENGER_WEBHOOK_SECRET_TOKEN";
 const PLATFORM: &str = "https://api.telegram.org";
-const SECRET_CHARACTERS: usize = 256;
+const MAX_SECRET_CHARACTERS: usize = 256;
 
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Settings {
@@ -84,15 +84,15 @@ fn keys(token: Option<String>, secret: Option<String>) -> Result<Option<Keys>, E
         return Err(Error::invalid(TOKEN, message));
     }
     let hint = format!(
-        "put {SECRET}=... into secrets.env: 1 to 256 of A-Z a-z 0-9 _ -, for instance from `openssl rand -hex 32`"
+        "put {SECRET}=... into secrets.env: 1 to {MAX_SECRET_CHARACTERS} of A-Z a-z 0-9 _ -, for instance from `openssl rand -hex 32`"
     );
     let Some(secret) = secret else {
         let message = format!("{TOKEN} is set and {SECRET} is not; both are needed");
         return Err(Error::invalid(SECRET, message).hint(hint));
     };
     let allowed = |letter: char| letter.is_ascii_alphanumeric() || letter == '_' || letter == '-';
-    if secret.len() > SECRET_CHARACTERS || !secret.chars().all(allowed) {
-        let message = format!("{SECRET}, which {TOKEN} needs, is not 1 to 256 of A-Z a-z 0-9 _ -");
+    if secret.len() > MAX_SECRET_CHARACTERS || !secret.chars().all(allowed) {
+        let message = format!("{SECRET}, which {TOKEN} needs, is not 1 to {MAX_SECRET_CHARACTERS} of A-Z a-z 0-9 _ -");
         return Err(Error::invalid(SECRET, message).hint(hint));
     }
     Ok(Some(Keys { token, secret }))

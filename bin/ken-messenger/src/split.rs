@@ -1,11 +1,13 @@
 //! Cuts a text into pieces that the platform takes.
 
+use ken_text::Fence;
 use unicode_segmentation::UnicodeSegmentation;
 
 /// The longest message of the platform, in UTF-16 code units.
 pub(crate) const PIECE_UNITS: usize = 4_096;
-/// The longest line that counts as the opening of a code fence, in bytes: it is repeated in the next piece.
-const MAX_OPENING_BYTES: usize = 64;
+/// How much of the line that opens a code fence is repeated in the next piece, in bytes: the line, else its marker. A longer marker
+/// opens none here.
+const MAX_REPEATED_BYTES: usize = 64;
 
 /// Cuts Markdown into pieces of at most `limit` UTF-16 units: at a paragraph, else at a line, else at a word, never inside
 /// a character. A code fence that does not fit into one piece is closed at the cut and opened again.
@@ -21,7 +23,7 @@ pub(crate) fn split(text: &str, limit: usize) -> Vec<String> {
         let mut next = from_first_line(tail).to_owned();
         if let Some(fence) = &cut.inside {
             piece = format!("{piece}\n{}", fence.marker);
-            next = format!("{}\n{next}", fence.line);
+            next = format!("{}\n{next}", repeated(fence));
         } else if cut.is_in_line {
             next = next.trim_start().to_owned();
         }
@@ -47,53 +49,35 @@ pub(crate) fn units(text: &str) -> usize {
     text.chars().map(char::len_utf16).sum()
 }
 
-struct Cut {
+struct Cut<'a> {
     at: usize,
     /// The fence that is open there.
-    inside: Option<Fence>,
+    inside: Option<Fence<'a>>,
     /// Whether it is inside a line, so that blanks after it are dropped.
     is_in_line: bool,
 }
 
-/// An open code fence (CommonMark 4.5).
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct Fence {
-    /// Three or more backticks or tildes.
-    marker: String,
-    line: String,
+fn opened_by(line: &str) -> Option<Fence<'_>> {
+    Fence::opened_by(line).filter(|fence| fence.marker.len() <= MAX_REPEATED_BYTES)
 }
 
-impl Fence {
-    fn opened_by(line: &str) -> Option<Fence> {
-        let text = line.trim();
-        let letter = text.chars().next().filter(|letter| matches!(letter, '`' | '~'))?;
-        let marker: String = text.chars().take_while(|next| *next == letter).collect();
-        let info = text.get(marker.len()..).unwrap_or_default();
-        let is_fence = marker.len() >= 3 && text.len() <= MAX_OPENING_BYTES && !(letter == '`' && info.contains('`'));
-        is_fence.then(|| Fence { marker, line: text.to_owned() })
-    }
-
-    fn is_closed_by(&self, line: &str) -> bool {
-        let text = line.trim();
-        text.len() >= self.marker.len() && text.starts_with(&self.marker) && {
-            let letter = self.marker.chars().next();
-            text.chars().all(|next| Some(next) == letter)
-        }
-    }
+/// The line that opens a fence again.
+fn repeated<'a>(fence: &Fence<'a>) -> &'a str {
+    if fence.line.len() <= MAX_REPEATED_BYTES { fence.line } else { fence.marker }
 }
 
 /// Decides where to cut a text that is longer than `limit`.
-fn cut(text: &str, limit: usize) -> Cut {
+fn cut(text: &str, limit: usize) -> Cut<'_> {
     let (mut paragraph, mut line, mut line_inside) = (None, None, None);
-    let mut fence: Option<Fence> = None;
+    let mut fence: Option<Fence<'_>> = None;
     let (mut at, mut used) = (0, 0);
     for whole in text.split_inclusive('\n') {
         let was_open = fence.is_some();
-        let opens = Fence::opened_by(whole).filter(|_| !was_open);
+        let opens = opened_by(whole).filter(|_| !was_open);
         // Before this line.
         if at > 0 && used + closing(fence.as_ref()) <= limit {
             match &fence {
-                Some(fence) => line_inside = Some((at, fence.clone())),
+                Some(fence) => line_inside = Some((at, *fence)),
                 None if opens.is_some() || whole.trim().is_empty() => paragraph = Some(at),
                 None => line = Some(at),
             }
@@ -120,24 +104,23 @@ fn cut(text: &str, limit: usize) -> Cut {
 }
 
 /// Whether more precedes the cut than the line that opens the fence; otherwise the cut would make no progress.
-fn has_content(head: &str, fence: &Fence) -> bool {
+fn has_content(head: &str, fence: &Fence<'_>) -> bool {
     head.trim() != fence.line
 }
 
 /// How many UTF-16 units it takes to close a fence.
-fn closing(fence: Option<&Fence>) -> usize {
-    fence.map_or(0, |fence| units(&fence.marker) + 1)
+fn closing(fence: Option<&Fence<'_>>) -> usize {
+    fence.map_or(0, |fence| units(fence.marker) + 1)
 }
 
 /// Cuts inside the first line that does not fit: at a blank, else between two characters.
-fn cut_in_line(text: &str, limit: usize) -> Cut {
+fn cut_in_line(text: &str, limit: usize) -> Cut<'_> {
     // The line may stand behind one that opens a fence.
     let first = text.split_inclusive('\n').next().unwrap_or_default();
-    let (fence, start) = match Fence::opened_by(first) {
-        Some(fence) if first.len() < text.len() => (Some(fence), first.len()),
-        _ => (None, 0),
-    };
+    let fence = opened_by(first).filter(|_| first.len() < text.len());
     let room = limit.saturating_sub(closing(fence.as_ref()));
+    // One that leaves little room for what it holds is cut itself.
+    let start = if fence.is_some() && units(first) <= room / 2 { first.len() } else { 0 };
     let (mut word, mut character) = (None, None);
     let (mut at, mut used) = (0, 0);
     for letter in text.graphemes(true) {
@@ -230,16 +213,16 @@ mod tests {
         }
 
         #[test]
-        fn fences_are_balanced_in_every_piece(parts in proptest::collection::vec("[a-z \n]{0,80}|```[a-z]{0,8}\n[a-z \n]{0,400}\n```\n|~~~~\n[a-z ]{0,600}\n~~~~\n", 0..12)) {
+        fn fences_are_balanced_in_every_piece(parts in proptest::collection::vec("[a-z \n]{0,80}|```[a-z]{0,8}\n[a-z \n]{0,400}\n```\n|~~~~\n[a-z ]{0,600}\n~~~~\n|```[a-z ]{50,300}\n[a-z \n]{0,400}\n```\n", 0..12)) {
             let text = parts.join("\n");
             for piece in split(&text, 256) {
                 proptest::prop_assert!(units(&piece) <= 256, "{}", piece);
-                let mut open: Option<Fence> = None;
+                let mut open: Option<Fence<'_>> = None;
                 for line in piece.lines() {
                     open = match open {
                         Some(fence) if fence.is_closed_by(line) => None,
                         Some(fence) => Some(fence),
-                        None => Fence::opened_by(line),
+                        None => opened_by(line),
                     };
                 }
                 proptest::prop_assert!(open.is_none(), "{}", piece);
@@ -254,13 +237,31 @@ mod tests {
         }
     }
 
+    /// Text stays text and code stays code, however long the line is that opens the fence.
     #[test]
-    fn the_length_of_a_line_that_opens_a_fence() {
-        for (length, opens) in [(MAX_OPENING_BYTES, true), (MAX_OPENING_BYTES + 1, false)] {
-            let line = format!("```{}", "x".repeat(length - 3));
-            assert_eq!(Fence::opened_by(&line).is_some(), opens, "{length}");
+    fn a_fence_with_a_long_opening_line_is_reopened_by_its_marker() {
+        let code = "let x = 1;\n".repeat(100);
+        for (length, is_repeated) in
+            [(MAX_REPEATED_BYTES, true), (MAX_REPEATED_BYTES + 1, false), (200, false), (300, false), (5_000, false)]
+        {
+            let opening = format!("```rust {}", "x".repeat(length - 8));
+            let pieces = split(&format!("{opening}\n{code}```\nafter"), 256);
+            let again = if is_repeated { opening.as_str() } else { "```" };
+            for piece in pieces.iter().skip(1) {
+                assert!(piece.starts_with(&format!("{again}\n")), "{length}: {piece}");
+            }
+            for piece in &pieces {
+                assert!(units(piece) <= 256 && piece.matches("```").count() == 2, "{length}: {piece}");
+            }
+            assert!(pieces[pieces.len() - 1].ends_with("\n```\nafter"), "{length}: {pieces:?}");
+            assert_eq!(pieces.concat().matches("let x = 1;").count(), 100, "{length}");
+            assert_eq!(
+                pieces.concat().matches('x').count() - 100,
+                if is_repeated { 56 * pieces.len() } else { length - 8 }
+            );
         }
-        let opens = ["``", "```", "~~", "~~~"].map(|line| Fence::opened_by(line).is_some());
-        assert_eq!(opens, [false, true, false, true]);
+        for (length, opens) in [(MAX_REPEATED_BYTES, true), (MAX_REPEATED_BYTES + 1, false)] {
+            assert_eq!(opened_by(&"`".repeat(length)).is_some(), opens, "{length}");
+        }
     }
 }

@@ -53,6 +53,15 @@ impl Group {
     pub(crate) fn descriptor(&self) -> RawFd {
         self.folder.as_raw_fd()
     }
+
+    /// Moves a process into it that could not be started inside. Returns whether it is inside.
+    pub(crate) fn take(&self, process: Pid) -> bool {
+        let processes = self.path.join("cgroup.procs");
+        let is_inside = fs::read_to_string(&processes)
+            .is_ok_and(|inside| inside.lines().any(|one| one.parse() == Ok(process.as_raw())));
+        // To move it where it is would take milliseconds, too.
+        is_inside || fs::write(processes, process.to_string()).is_ok()
+    }
 }
 
 impl Drop for Group {

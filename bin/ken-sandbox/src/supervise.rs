@@ -63,10 +63,10 @@ pub(crate) fn run(job: &Job) -> Result<u8, Refusal> {
     let group = Group::make(memory, job.processes);
     let reach = Reach::new(job.network, &job.reach.join(",")).map_err(|error| Refusal::new(CANNOT_CONFINE, error))?;
     let limits = Limits { roots, reach };
-    // Where the group limits memory, the kernel does it better.
-    let is_limited = group.as_ref().is_some_and(|group| group.limits_memory);
-    let memory = memory.filter(|_| !is_limited).map(Memory::limited_to);
+    let memory = memory.map(Memory::limited_to);
     let sandbox = Sandbox::start(command, &setup, signals, limits, group.as_ref())?;
+    // Where the group limits memory, the kernel does it better.
+    let memory = memory.filter(|_| !sandbox.is_limited);
     if job.walls { sandbox.report() } else { sandbox.wait(job.timeout, memory.as_ref()) }
 }
 
@@ -171,6 +171,8 @@ struct Sandbox {
     init: Pid,
     /// Whether the end of init ends everything.
     is_alone: bool,
+    /// Whether the kernel limits the memory of all its processes together.
+    is_limited: bool,
     signals: SignalFd,
     channel: Option<OwnedFd>,
     listener: Option<Arc<OwnedFd>>,
@@ -205,9 +207,12 @@ impl Sandbox {
             }
         };
         drop(theirs);
+        // Before init goes on, so that all that it starts is in the group, too.
+        let is_limited = group.is_some_and(|group| group.take(init) && group.limits_memory);
         // If init is gone, its death is what `wait` finds.
         let _ = write(&own, b"g");
-        Ok(Sandbox { init, is_alone, signals, channel: Some(own), listener: None, limits, refusal: None, walls: None })
+        let channel = Some(own);
+        Ok(Sandbox { init, is_alone, is_limited, signals, channel, listener: None, limits, refusal: None, walls: None })
     }
 
     /// Prints what has been set up, for a job without a command.

@@ -63,8 +63,8 @@ fn ten() -> usize {
 #[derive(Serialize)]
 struct Results {
     query: String,
-    /// The last provider that replied; null if none did.
-    provider: Option<&'static str>,
+    /// The last provider that replied.
+    provider: &'static str,
     results: Vec<Hit>,
     failures: Vec<Failed>,
 }
@@ -89,17 +89,12 @@ impl Filter for Search {
         let web = self.web.get()?;
         let until = Instant::now() + TIME;
         let found = web.searcher.search(&web.cache, &input.query, input.limit, until)?;
-        if found.provider.is_none() {
+        let Some(provider) = found.provider else {
             let failures: Vec<String> = found.failures.iter().map(Failed::to_string).collect();
             return Err(Error::unavailable(failures.join("; ")));
-        }
+        };
         web.cache.prune();
-        Ok(reply.send(&Results {
-            query: input.query,
-            provider: found.provider,
-            results: found.hits,
-            failures: found.failures,
-        }))
+        Ok(reply.send(&Results { query: input.query, provider, results: found.hits, failures: found.failures }))
     }
 }
 

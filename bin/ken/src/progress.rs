@@ -1,7 +1,7 @@
 //! A progress line on the terminal that says what `ken` is waiting for. It appears after one second.
 
 use std::io::{self, IsTerminal, Write};
-use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -11,7 +11,7 @@ const TICK: Duration = Duration::from_secs(1);
 
 /// Shows the progress line until it is dropped. If standard error is not a terminal, nothing is printed.
 pub(crate) struct Progress {
-    thread: Option<(Sender<String>, JoinHandle<()>)>,
+    thread: Option<(SyncSender<String>, JoinHandle<()>)>,
 }
 
 impl Progress {
@@ -19,7 +19,7 @@ impl Progress {
         if !io::stderr().is_terminal() {
             return Progress { thread: None };
         }
-        let (sender, texts) = channel();
+        let (sender, texts) = sync_channel(1);
         let mut what = what.to_owned();
         let since = Instant::now();
         let thread = std::thread::spawn(move || {

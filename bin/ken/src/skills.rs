@@ -187,8 +187,9 @@ fn folder_of_rules(name: &str) -> Result<Option<Option<PathBuf>>, Error> {
     match path.parent() {
         _ if path.file_name().is_none_or(|file| file != PROJECT_FILE) => Ok(None),
         Some(folder) if !folder.as_os_str().is_empty() => {
-            let folder = folder.canonicalize();
-            folder.map(|folder| Some(Some(folder))).map_err(|error| Error::invalid(name, error.to_string()))
+            // It may be gone, and what was accepted in it is rejected.
+            let folder = std::path::absolute(folder).map_err(|error| Error::invalid(name, error.to_string()))?;
+            Ok(Some(Some(ken_trusted::resolved(&folder))))
         }
         _ => Ok(Some(None)),
     }
@@ -225,10 +226,11 @@ fn list(sources: &Sources, args: &ListArgs) -> Result<(), Error> {
     for broken in &listing.broken {
         print_note(&format!("left out: {}: {}", broken.file.display(), broken.error));
     }
-    if let Err(error) = project {
+    if let Err(error) = &project {
         print_note(&format!("left out: {error}"));
     }
-    if listing.waiting().next().is_some() {
+    let waits = matches!(&project, Ok(Some(project)) if !project.state.is_in_force());
+    if waits || listing.waiting().next().is_some() {
         print_note("new and changed texts are not used: `ken skills show NAME`, then `ken accept NAME`");
     }
     Ok(())
@@ -311,14 +313,11 @@ fn confirmed(name: &str, digest: &str) -> Result<bool, Error> {
 }
 
 fn reject(sources: &Sources, name: &str) -> Result<(), Error> {
-    let project = match folder_of_rules(name)? {
-        Some(_) => Some(find_text(sources, name)?),
-        None => None,
-    };
+    // The file may be gone, and would be in force again when git brings it back.
+    let folder = folder_of_rules(name)?.map(|folder| folder.unwrap_or_else(|| sources.workspace.clone()));
     sources.accept(|accepted| {
-        let removed = match &project {
-            Some(Found::Project(project)) => accepted.projects.remove(&project.file.display().to_string()),
-            Some(Found::Skill(_)) => None,
+        let removed = match &folder {
+            Some(folder) => accepted.projects.remove(&folder.join(PROJECT_FILE).display().to_string()),
             None => accepted.skills.remove(name),
         };
         removed.map(drop).ok_or_else(|| Error::not_found(format!("{name} was not accepted")))

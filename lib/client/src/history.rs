@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 use std::fs::{self, DirBuilder, File, OpenOptions};
-use std::io::{self, BufRead, BufReader, Write};
+use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
@@ -115,8 +115,9 @@ impl History {
     }
 
     fn lines(&self) -> io::Result<Vec<Line>> {
-        let lines = BufReader::new(File::open(self.path())?).lines().map_while(Result::ok);
-        Ok(lines.filter_map(|line| serde_json::from_str(&line).ok()).collect())
+        // A line that is damaged, perhaps not even UTF-8, hides no other.
+        let bytes = fs::read(self.path())?;
+        Ok(bytes.split(|byte| *byte == b'\n').filter_map(|line| serde_json::from_slice(line).ok()).collect())
     }
 
     fn write(&self, lines: &[Line]) -> io::Result<()> {
@@ -168,9 +169,10 @@ mod tests {
         history.add("a\nb", "tui-1").unwrap();
         history.add("c", "tui-2").unwrap();
         let mut file = OpenOptions::new().append(true).open(history.path()).unwrap();
-        file.write_all(b"\"an old line\"\nnot JSON\n").unwrap();
-        assert_eq!(history.prompts(), ["a\nb", "c", "an old line"]);
-        assert_eq!(history.sessions(), ["tui-1", "tui-2"]);
+        file.write_all(b"\"an old line\"\nnot JSON\n\xff\n").unwrap();
+        history.add("of the first", "tui-1").unwrap();
+        assert_eq!(history.prompts(), ["a\nb", "c", "an old line", "of the first"]);
+        assert_eq!(history.sessions(), ["tui-1", "tui-2", "tui-1"]);
         assert!(!history.forget_deleted(|session| Some(session == "tui-3")));
         assert!(!history.forget_deleted(|session| (session != "tui-2").then_some(true)), "the newest one comes first");
         assert!(history.forget_deleted(|session| Some(session == "tui-1")));

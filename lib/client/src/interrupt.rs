@@ -46,8 +46,9 @@ impl Interrupt {
         self.ends.store(false, Ordering::Relaxed);
     }
 
-    /// From now on, Ctrl+C ends the program.
+    /// From now on, Ctrl+C ends the program. One that nobody has taken was for the turn, too.
     pub fn turn_ends(&self) {
+        _ = self.take();
         self.ends.store(true, Ordering::Relaxed);
     }
 
@@ -61,7 +62,7 @@ impl Interrupt {
         self.ends.load(Ordering::Relaxed) && !self.was_for_turn.replace(true)
     }
 
-    /// Whether Ctrl+C has been taken for the turn.
+    /// Whether Ctrl+C was for the turn.
     pub fn was_for_turn(&self) -> bool {
         self.was_for_turn.get()
     }

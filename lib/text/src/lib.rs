@@ -2,6 +2,7 @@
 //! normal form. All functions are pure and take linear time.
 
 mod contraction;
+mod fence;
 mod front_matter;
 mod nearest;
 mod negation;
@@ -14,6 +15,7 @@ mod terminal;
 mod word;
 
 pub use contraction::{Contraction, expand};
+pub use fence::Fence;
 pub use front_matter::{FrontMatter, front_matter};
 pub use nearest::nearest;
 pub use negation::{MAX_SCOPE, is_contrast, is_negator, negated};

@@ -4,7 +4,7 @@
 use std::borrow::Cow;
 
 use crate::front_matter::split;
-use crate::head;
+use crate::{Fence, head};
 
 /// The maximum length of a piece in bytes. A Markdown file that is not longer than this is a single piece.
 const MAX_PIECE_BYTES: usize = 4 * 1024;
@@ -37,8 +37,13 @@ pub fn sections(name: &str, text: &str) -> Vec<Section> {
     let first_heading = || headings(body).next().map(|heading| heading.text);
     let title = front.title.or_else(first_heading).unwrap_or_else(|| name.to_owned());
     let mut found = Vec::new();
+    let mut add = |title: &str, line, text| {
+        if !is_bare_heading(text) {
+            push(&mut found, title, line, text, &front.tags);
+        }
+    };
     if body.len() <= MAX_PIECE_BYTES {
-        push(&mut found, &title, first_line, body, &front.tags);
+        add(&title, first_line, body);
         return found;
     }
     // The headings above the current line, each with its level.
@@ -46,7 +51,7 @@ pub fn sections(name: &str, text: &str) -> Vec<Section> {
     let (mut start, mut start_line) = (0, first_line);
     let mut titled = title.clone();
     for Heading { at, line, level, text } in headings(body) {
-        push(&mut found, &titled, start_line, part(body, start, at), &front.tags);
+        add(&titled, start_line, part(body, start, at));
         (start, start_line) = (at, first_line + line);
         path.retain(|(above, _)| *above < level);
         if text != title {
@@ -55,7 +60,7 @@ pub fn sections(name: &str, text: &str) -> Vec<Section> {
         let names = path.iter().map(|(_, name)| name.as_str());
         titled = std::iter::once(title.as_str()).chain(names).collect::<Vec<_>>().join(" › ");
     }
-    push(&mut found, &titled, start_line, part(body, start, body.len()), &front.tags);
+    add(&titled, start_line, part(body, start, body.len()));
     found
 }
 
@@ -66,16 +71,15 @@ pub fn lines_of_text(name: &str, text: &str) -> Vec<Section> {
     found
 }
 
-/// Adds a text as one or more pieces. Leaves out a text that contains nothing but its heading.
+/// Whether a text contains nothing but its heading, which stands above other pieces, too.
+fn is_bare_heading(text: &str) -> bool {
+    let (first, rest) = text.split_once('\n').unwrap_or((text, ""));
+    heading(first).is_some() && rest.trim().is_empty()
+}
+
+/// Adds a text as one or more pieces, and a blank one as none.
 fn push(found: &mut Vec<Section>, title: &str, line: usize, text: &str, tags: &[String]) {
     let (mut rest, mut line) = (text, line);
-    let body = match heading(text.lines().next().unwrap_or_default()) {
-        Some(_) => text.split_once('\n').map_or("", |(_, body)| body),
-        None => text,
-    };
-    if body.trim().is_empty() {
-        return;
-    }
     while !rest.trim().is_empty() {
         let (piece, after) = rest.split_at(cut(rest));
         let blank = head(piece, piece.len() - piece.trim_start().len());
@@ -132,35 +136,29 @@ struct Heading {
 
 /// Returns the headings of a Markdown text. A line such as `# comment` in a code block is not one.
 fn headings(body: &str) -> impl Iterator<Item = Heading> {
-    let (mut end, mut fence) = (0, None);
+    let (mut end, mut fence) = (0, None::<Fence<'_>>);
     body.split_inclusive('\n').enumerate().filter_map(move |(line, content)| {
         let at = end;
         end += content.len();
         let is_open = fence.is_some();
-        fence = fenced(content, fence);
+        fence = match fence {
+            Some(open) => Some(open).filter(|open| !open.is_closed_by(content)),
+            None => Fence::opened_by(content),
+        };
         let (level, text) = heading(content).filter(|_| !is_open && fence.is_none())?;
         Some(Heading { at, line, level, text })
     })
 }
 
-/// Returns the level and the text of a heading such as `## Deploy`; `None` if the line is not a heading.
+/// Returns the level and the text of a heading such as `## Deploy` or `## Deploy ##`; `None` if the line is not a heading.
 fn heading(line: &str) -> Option<(usize, String)> {
     let level = line.bytes().take_while(|byte| *byte == b'#').count();
     let rest = line.get(level..).filter(|_| (1..=6).contains(&level))?;
-    let text = rest.strip_prefix([' ', '\t'])?.trim().trim_end_matches('#').trim();
+    let text = rest.strip_prefix([' ', '\t'])?.trim();
+    // The `#` of `C#` belongs to the text.
+    let before = text.trim_end_matches('#');
+    let text = if before.is_empty() || before.ends_with([' ', '\t']) { before.trim_end() } else { text };
     (!text.is_empty()).then(|| (level, text.to_owned()))
-}
-
-/// Returns the fence of the code block that is open after this line. `open` is the fence of the one before it.
-fn fenced(line: &str, open: Option<(char, usize)>) -> Option<(char, usize)> {
-    let line = line.trim_start();
-    let mark = line.chars().next().filter(|mark| ['`', '~'].contains(mark));
-    let length = mark.map_or(0, |mark| line.chars().take_while(|letter| *letter == mark).count());
-    match (open, mark) {
-        (None, Some(mark)) if length >= 3 => Some((mark, length)),
-        (Some((of, min)), Some(mark)) if mark == of && length >= min => None,
-        _ => open,
-    }
 }
 
 #[derive(Default)]
@@ -236,6 +234,17 @@ mod tests {
         let code = sections("a.md", "```sh\n# not the title\n```\n\n## The title\n\nText.\n");
         assert_eq!(code[0].title, "The title");
         assert_eq!(sections("a.md", "~~~\n# no title\n~~~\n")[0].title, "a.md");
+        for (text, title) in [
+            ("```\n```rust\n# no title\n```\n# The title\n", "The title"),
+            ("``` a`b\n# The title\nText.\n", "The title"),
+            ("# C#\nText.\n", "C#"),
+            ("# C #\nText.\n", "C"),
+            ("# C\t##  \nText.\n", "C"),
+            ("# ##\n## The title\nText.\n", "The title"),
+            ("# \\#\nText.\n", "\\#"),
+        ] {
+            assert_eq!(sections("a.md", text)[0].title, title, "{text:?}");
+        }
         // Front matter that is not closed is ordinary text.
         assert_eq!(sections("a.md", "---\ntitle: x")[0].text, "---\ntitle: x");
     }
@@ -257,17 +266,38 @@ mod tests {
 
     #[test]
     fn a_long_text_is_cut_between_paragraphs() {
+        for text in ["# call Anna", "# call Anna\n\n", "#!/bin/sh", "  x"] {
+            let found = lines_of_text("todo.txt", text);
+            assert_eq!(found.iter().map(|one| one.text.as_str()).collect::<Vec<_>>(), [text.trim_end()]);
+        }
+        assert_eq!(lines_of_text("todo.txt", " \n\n"), []);
         let text = "A line of some length that says something.\n".repeat(40) + "\n";
         let found = lines_of_text("notes.txt", &text.repeat(5));
         assert!(found.len() >= 3 && found.iter().all(|one| one.text.len() <= MAX_PIECE_BYTES));
         assert_eq!((found[1].line, found[1].title.as_str()), (83, "notes.txt"));
     }
 
+    fn letters<'a>(texts: impl IntoIterator<Item = &'a str>) -> String {
+        texts.into_iter().flat_map(str::chars).filter(|letter| !letter.is_whitespace()).collect()
+    }
+
+    /// Whether the letters of a text stand in the other one, in the same order.
+    fn is_within(part: &str, whole: &str) -> bool {
+        let mut rest = whole.chars();
+        part.chars().all(|letter| rest.any(|one| one == letter))
+    }
+
     proptest! {
-        /// No content is lost, no piece is too long, and each begins at its line.
+        /// No content is lost but headings without a text, no piece is too long, and each begins at its line.
         #[test]
         fn pieces_are_whole_and_in_place(parts in prop::collection::vec("(# |## |```|---\n|é|word |\n|\n\n|x{300}){1,9}", 0..60)) {
             let text: String = parts.concat();
+            prop_assert_eq!(letters(lines_of_text("n", &text).iter().map(|one| one.text.as_str())), letters([text.as_str()]));
+            let found = sections("n", &text);
+            let shown = letters(found.iter().map(|one| one.text.as_str()));
+            let (_, body) = title_and_tags(&text);
+            prop_assert!(is_within(&letters(body.lines().filter(|line| heading(line).is_none())), &shown));
+            prop_assert!(is_within(&shown, &letters([body])));
             for found in [sections("n", &text), lines_of_text("n", &text)] {
                 for one in &found {
                     prop_assert!(one.text.len() <= MAX_PIECE_BYTES && !one.text.trim().is_empty());

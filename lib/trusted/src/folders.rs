@@ -94,7 +94,7 @@ impl Folders {
         };
         let gone = |why: &str| Error::forbidden(format!("{} {why}", path.display())).hint(hint.clone());
         let Ok(walk) = walk(path) else {
-            let is_there = path.canonicalize().is_ok_and(|found| found == path);
+            let is_there = path.canonicalize().is_ok_and(|found| found == path && found.is_dir());
             return Err(gone(if is_there { "was trusted, and other users can replace it by now" } else { "is gone" }));
         };
         if walk.chain.last() == Some(known) {
@@ -149,15 +149,19 @@ impl Folders {
     }
 }
 
-/// Fails if a folder holds one of ken's own files and folders, or lies in one.
+/// Fails if a folder holds one of ken's own files and folders, or lies in one. One that is not there yet would be made in the folder
+/// above it.
 pub fn check_apart(folder: &Path, own: &[PathBuf]) -> Result<(), Error> {
     let at = |what: &str, own: &Path| {
-        Error::forbidden(format!("this folder {what} ken's own {}", own.display())).at(folder.display().to_string())
+        Error::forbidden(format!("this folder {what} own {}", own.display())).at(folder.display().to_string())
     };
-    own.iter().try_for_each(|own| match apart(folder, own) {
-        Ok(()) => Ok(()),
-        Err(Apart::Holds) => Err(at("holds", own)),
-        Err(Apart::LiesIn) => Err(at("lies in", own)),
+    own.iter().try_for_each(|own| {
+        let there = own.ancestors().find(|path| path.exists()).unwrap_or(own);
+        match apart(folder, there) {
+            Err(Apart::Holds) => Err(at(if there == own { "holds ken's" } else { "is where ken makes its" }, own)),
+            Err(Apart::LiesIn) if there == own => Err(at("lies in ken's", own)),
+            Err(Apart::LiesIn) | Ok(()) => Ok(()),
+        }
     })
 }
 
@@ -309,6 +313,32 @@ mod tests {
         assert!(at.join(FILE).is_file() && !at.join(OLD_FILE).exists());
     }
 
+    /// Its folder may be there or not, and be reached by a link.
+    #[test]
+    fn a_folder_in_which_ken_would_make_its_files_is_not_trusted() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = folder.path().canonicalize().unwrap();
+        create_dir_all(at.join("dotfiles/config/git")).unwrap();
+        std::os::unix::fs::symlink(at.join("dotfiles/config"), at.join("link")).unwrap();
+        let message = |folder: &str, own: &str| {
+            let trusted = Folders::default().trust(&at.join(folder), &[], &[at.join(own)]);
+            trusted.map(drop).map_err(|error| error.message)
+        };
+        for own in ["dotfiles/config/ken", "dotfiles/config/ken/ken.toml", "link/ken/ken.toml"] {
+            for refused in ["dotfiles", "dotfiles/config"] {
+                let why = format!("this folder is where ken makes its own {}", at.join(own).display());
+                assert_eq!(message(refused, own), Err(why));
+            }
+            assert_eq!(message("dotfiles/config/git", own), Ok(()));
+        }
+        create_dir(at.join("dotfiles/config/ken")).unwrap();
+        assert!(
+            message("dotfiles/config/ken", "link/ken/ken.toml").unwrap_err().contains("is where ken makes its own")
+        );
+        assert!(message("dotfiles/config/ken", "link/ken").unwrap_err().contains("holds ken's own"));
+        assert_eq!(message("dotfiles/config/git", "link/ken"), Ok(()));
+    }
+
     #[test]
     fn what_others_can_replace_is_not_trusted_but_for_an_own_folder_in_a_sticky_one() {
         let folder = tempfile::tempdir().unwrap();
@@ -339,6 +369,9 @@ mod tests {
         rename(&site, at.join("src/away")).unwrap();
         assert!(open().unwrap_err().contains("is gone"));
         std::os::unix::fs::symlink(at.join("src/away"), &site).unwrap();
+        assert!(open().unwrap_err().contains("is gone"));
+        std::fs::remove_file(&site).unwrap();
+        std::fs::write(&site, "a file").unwrap();
         assert!(open().unwrap_err().contains("is gone"));
         std::fs::remove_file(&site).unwrap();
         create_dir(&site).unwrap();

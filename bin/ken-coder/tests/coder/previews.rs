@@ -2,7 +2,7 @@
 
 use std::os::unix::fs::symlink;
 
-use crate::common::Home;
+use crate::common::{Home, executable};
 use serde_json::{Value, json};
 
 const RULES: &str = r#"rules = [
@@ -303,6 +303,21 @@ fn a_command_is_approved_with_the_files_that_it_runs() {
     home.put("repos/site/GNUmakefile", "test:\n");
     assert_ne!(fingerprint(&make), before);
     std::fs::remove_file(home.path("repos/site/GNUmakefile")).unwrap();
+    // A program outside of the workspace, whichever way its path leads there.
+    let outside = tempfile::tempdir().unwrap();
+    let tool = outside.path().canonicalize().unwrap().join("tool");
+    symlink(&tool, home.path("repos/site/link")).unwrap();
+    let up = format!("{}{}", "../".repeat(home.path("repos/site").components().count()), &tool.to_str().unwrap()[1..]);
+    for word in [tool.to_str().unwrap(), &up, "./link"] {
+        let call = in_site(json!({"argv": [word]}));
+        let fingerprints = ["1", "22", "22"].map(|text| {
+            executable(&tool, &format!("#!/bin/sh\necho {text}\n"));
+            std::fs::File::open(&tool).unwrap().set_modified(std::time::UNIX_EPOCH).unwrap();
+            fingerprint(&call)
+        });
+        assert_ne!(fingerprints[0], fingerprints[1], "{word}");
+        assert_eq!(fingerprints[1], fingerprints[2], "{word}");
+    }
     // The program that its name means, and the values of the variables that it gets.
     home.configure("env = [\"PATH=/nowhere\"]");
     assert_ne!(fingerprint(&make), before);

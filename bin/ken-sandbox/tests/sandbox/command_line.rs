@@ -3,7 +3,7 @@
 use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 
-use crate::common::{World, first_line, hiding, restrict, users};
+use crate::common::{Kernel, World, first_line, hiding, restrict, users};
 
 fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
@@ -387,19 +387,27 @@ fn the_control_group_of_a_killed_supervisor_is_removed_by_the_next() {
     }
 }
 
-/// Where a control group may be made the command is in one of its own, and nothing of it stays.
+/// Where a control group may be made the command is in one of its own, also if it cannot be started inside, and nothing of it stays.
 #[test]
 fn a_control_group_goes_with_its_command() {
-    let world = World::new(None);
-    let output = shell(&world, &["--memory", "4096"], "cat /proc/self/cgroup");
-    assert!(output.status.success(), "{output:?}");
-    let groups = text(&output.stdout);
-    let own = groups.lines().find_map(|line| line.strip_prefix("0::"));
-    let name = own.and_then(|path| path.rsplit('/').next()).unwrap_or_default();
-    if !name.starts_with("ken-sandbox-") {
-        println!("no control group may be made here: {groups}");
+    let run = |kernel| {
+        let world = World::on(kernel, None);
+        let output = shell(&world, &["--memory", "4096"], "cat /proc/self/cgroup; sh -c 'cat /proc/self/cgroup'");
+        assert!(output.status.success(), "{output:?}");
+        let names: Vec<String> = text(&output.stdout)
+            .lines()
+            .filter_map(|line| line.strip_prefix("0::")?.rsplit('/').next().map(str::to_owned))
+            .collect();
+        let found = Command::new("find").args(["/sys/fs/cgroup", "-name", &names[0]]).output().unwrap();
+        (names, found)
+    };
+    let (names, found) = run(Kernel::This);
+    if !names[0].starts_with("ken-sandbox-") {
+        println!("no control group may be made here: {names:?}");
         return;
     }
-    let found = Command::new("find").args(["/sys/fs/cgroup", "-name", name]).output().unwrap();
+    assert_eq!(text(&found.stdout), "", "the group is left behind");
+    let (names, found) = run(Kernel::WithoutNamespaces);
+    assert!(names.len() == 2 && names.iter().all(|name| name.starts_with("ken-sandbox-")), "{names:?}");
     assert_eq!(text(&found.stdout), "", "the group is left behind");
 }

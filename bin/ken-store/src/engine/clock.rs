@@ -35,8 +35,8 @@ impl Clock for SystemClock {
     }
 }
 
-/// The clock of a server, as far as it is known: hosts that share a database need not agree about the time otherwise. Until it is known, the
-/// wall clock is that of the system.
+/// The clock of the database server, because the clocks of the hosts that share it can differ. Until the server has answered, the wall clock
+/// is that of this machine.
 #[derive(Debug)]
 pub struct ServerClock {
     start: Instant,

@@ -170,6 +170,10 @@ impl ChatRun<'_> {
             match schema.parse_answer(reply.text()) {
                 Ok(value) if self.chat.json => print_json(&reply.record(value))?,
                 Ok(value) => print_json(&value)?,
+                // The turn ended before it could be cancelled, and no further one may begin.
+                Err(why) if self.interrupt.was_for_turn() => {
+                    return Err(Error::cancelled(format!("the answer does not fit the schema: {why}")));
+                }
                 Err(why) if is_corrected => {
                     print_note(&format!("the answer does not fit the schema: {why}"));
                     return Ok((ExitCode::from(1), reply.session));
@@ -220,7 +224,7 @@ impl ChatRun<'_> {
 
     fn send(&self, prompt: &Prompt) -> Result<Accepted, Error> {
         let progress = Progress::start("sending");
-        let (sender, reasons) = std::sync::mpsc::channel();
+        let (sender, reasons) = std::sync::mpsc::sync_channel(1);
         let mut gateway = self.gateway.clone().on_retry(move |error, _| _ = sender.send(error.message.clone()));
         let pressed = self.interrupt.pressed();
         let (needed, progress) = (self.needed, &progress);

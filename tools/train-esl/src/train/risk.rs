@@ -1,7 +1,7 @@
 //! Trains the model of `ken_esl::risk` on written messages, and measures it on authors whose messages it was not trained
 //! on.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::fmt;
 use std::path::Path;
 
@@ -110,8 +110,7 @@ pub(crate) fn make(messages: &Path, corpus: &Corpus) -> Result<(Vec<u8>, RiskRep
         let kept = messages.iter().filter(|(message, _)| message.author != left_out);
         train(kept.map(|(_, sample)| sample).chain(&comments).collect(), &classes)
     };
-    let mut authors: Vec<&str> = messages.iter().map(|(message, _)| message.author.as_str()).collect();
-    authors.dedup();
+    let authors: BTreeSet<&str> = messages.iter().map(|(message, _)| message.author.as_str()).collect();
     let mut left_out: Vec<Judged> = authors
         .iter()
         .map(|author| {
