@@ -132,6 +132,10 @@ def call(name, given, answer, token=None, id=None):
         return text("alive again")
     if name == "hang":
         return None
+    if name == "deaf":
+        answer({"jsonrpc": "2.0", "id": id, "result": text("I listen no more")})
+        while True:
+            time.sleep(60)
     if name == "ask":
         for number, method in enumerate(["ping", "roots/list", "sampling/createMessage", "elicitation/create", "no/such"]):
             params = {"messages": [], "maxTokens": 1} if "sampling" in method else {}

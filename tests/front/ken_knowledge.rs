@@ -173,10 +173,48 @@ fn files_that_are_not_text_are_refused_and_named() {
     let printed = system.ken(&["knowledge", "import", notes.path().to_str().unwrap()]);
     let stderr = String::from_utf8(printed.stderr).unwrap();
     assert!(stderr.contains("ken: out.md is left out: it is a link that leads out of the folder\n"), "{stderr}");
+    let broken = "ken: broken.md is left out: it is a link that cannot be followed: No such file or directory";
+    assert!(stderr.contains(broken), "{stderr}");
     assert!(stderr.contains("ken: many.md is left out: it has 2001 sections; at most 2000 are allowed\n"), "{stderr}");
     assert_eq!(printed.status.code(), Some(1));
     let missing = system.ken(&["knowledge", "import", "/nonexistent"]);
     assert_eq!((missing.status.code(), missing.stdout.len()), (Some(2), 0));
+}
+
+/// A folder that is refused may still have its files, so that only those beside it are gone.
+#[test]
+fn files_below_a_folder_that_is_refused_are_not_pruned() {
+    let system = System::start();
+    let (notes, elsewhere) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let at = |name: &str| notes.path().join(name);
+    // `deep` is as far down as folders are read.
+    let deep = (0..32).map(|number| format!("d{number}")).collect::<Vec<_>>().join("/");
+    for folder in ["docs/in", "docs.old", &deep] {
+        fs::create_dir_all(at(folder)).unwrap();
+    }
+    for name in ["docs/a.md", "docs/in/b.md", "docs.old/c.md", "docs.md", &format!("{deep}/d.md")] {
+        fs::write(at(name), format!("The note {name}.")).unwrap();
+    }
+    assert_eq!(counts(&import(&system, notes.path(), &[]).0), [5, 5, 5, 0, 0, 0]);
+    fs::rename(at("docs"), elsewhere.path().join("docs")).unwrap();
+    symlink(elsewhere.path().join("docs"), at("docs")).unwrap();
+    fs::create_dir(at("in")).unwrap();
+    fs::rename(at("d0"), at("in/d0")).unwrap();
+    fs::remove_file(at("docs.old/c.md")).unwrap();
+    fs::remove_file(at("docs.md")).unwrap();
+    let refused = |report: &Value| {
+        let all = report["refused"].as_array().unwrap().iter();
+        all.map(|one| one["path"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    let (report, _, status) = import(&system, notes.path(), &["--prune"]);
+    assert_eq!((refused(&report), status), (vec!["docs".to_owned(), format!("in/{deep}")], 1));
+    // The one that is now too deep had another path before.
+    assert_eq!(counts(&report), [0, 0, 0, 3, 0, 3], "{report}");
+    let left: Vec<String> = imported(&system).into_iter().map(|(_, _, path, _)| path).collect();
+    assert_eq!(left, ["docs/a.md", "docs/in/b.md"]);
+    // A folder that is gone is one whose files are gone.
+    fs::remove_file(at("docs")).unwrap();
+    assert_eq!(counts(&import(&system, notes.path(), &["--prune"]).0)[3..], [2, 0, 2]);
 }
 
 /// If the program is killed between two batches, the next import continues, and no entry exists twice.

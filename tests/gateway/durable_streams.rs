@@ -153,6 +153,9 @@ fn refusals(system: &System) {
     ] {
         post(system, "/streams/no", headers, body).refused(status, kind, at);
     }
+    let refused = post(system, "/streams/no", &[("Content-Type", "json")], b"1");
+    let refused = refused.refused(400, "invalid_request", "content-type").body_text();
+    assert!(refused.contains("must have the form type/subtype"), "{refused}");
     for (bytes, status) in [(1_024, 200), (1_025, 400)] {
         let id = "p".repeat(bytes);
         let headers = [JSON[0], ("Producer-Id", id.as_str()), ("Producer-Epoch", "0"), ("Producer-Seq", "0")];
@@ -167,6 +170,17 @@ fn refusals(system: &System) {
     ] {
         put(system, "/streams/no/more", &[(header, value)], b"").refused(400, "invalid_request", at);
     }
+    // A header without a value is not one that is absent.
+    for (from, offset, at) in [
+        ("/streams/no", "", "stream-fork-offset"),
+        ("/streams/no", "1", "stream-fork-offset"),
+        ("", "-1", "stream-forked-from"),
+    ] {
+        let headers = [("Stream-Forked-From", from), ("Stream-Fork-Offset", offset)];
+        put(system, "/streams/no/more", &headers, b"").refused(400, "invalid_request", at);
+    }
+    put(system, "/streams/no/more", &[("Stream-Forked-From", "")], b"")
+        .refused(400, "invalid_request", "stream-forked-from");
     put(system, "/streams/no/more", JSON, b"nul").refused(400, "invalid_json", "");
     put(system, "/streams/no/more", &[("Stream-Forked-From", "/streams/none")], b"")
         .refused(404, "stream_not_found", "");

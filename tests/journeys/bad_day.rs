@@ -296,6 +296,30 @@ fn a_backup_brings_back_everything_but_the_secrets() {
     assert!(person.runs("ken chat 'and now?'").contains("An answer."));
 }
 
+/// A backup removes no file that it has not made: neither one that only has a similar name, nor the database, whatever the backup is called.
+#[test]
+fn a_backup_leaves_the_files_of_others_beside_it() {
+    let person = Person::new();
+    person.runs("ken knowledge add before 'One.'");
+    let others = ["notes.db", "notes.part", "notes.db.part", "notes.db-journal"];
+    for name in others {
+        fs::write(person.folder.path().join(name), "of another program").unwrap();
+    }
+    // What a backup that was killed has left is no obstacle.
+    person.runs("echo left >$OUT/notes.ken-part && echo left >$OUT/notes.ken-copy && ken backup $OUT/notes");
+    assert!(person.runs("ken backup --verify $OUT/notes").contains("notes: ok, "));
+    for name in others {
+        let path = person.folder.path().join(name);
+        assert_eq!(fs::read_to_string(path).unwrap_or_default(), "of another program", "{name}");
+    }
+    for _ in 0..2 {
+        person.runs("cd $KEN_HOME/state/store && ken backup ken && ken backup --verify ken && rm ken");
+    }
+    assert!(person.home().join("state/store/ken.db").is_file());
+    assert_eq!(person.runs("ls -A $OUT $KEN_HOME/state/store $KEN_HOME/state | grep '[.]ken-' || true"), "");
+    assert!(titles(&person).contains("before"));
+}
+
 /// The lines of the manual, with another program that encrypts.
 #[test]
 fn secrets_leave_only_through_a_pipe_to_a_program_that_encrypts() {

@@ -469,7 +469,7 @@ fn a_copy_to_a_file_is_whole_or_not_there_and_takes_the_time_that_it_needs() {
         })
     };
     let ended = copy_while_a_table_is_held(&|copy| kill(copy, Signal::SIGTERM).unwrap());
-    assert!(!ended.status.success() && files().iter().all(|name| name.starts_with("out.db.part")), "{:?}", files());
+    assert!(!ended.status.success() && files().iter().all(|name| name.starts_with("out.db.ken-part")), "{:?}", files());
     until("the server has ended it", || copies("true") == "0");
     // Longer than the server lets a change of a store stand idle.
     let copied = copy_while_a_table_is_held(&|copy| {

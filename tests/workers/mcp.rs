@@ -105,7 +105,7 @@ fn call(system: &System, tool: &str, arguments: &Value) -> Value {
 
 fn call_of(system: &System, server: &str, tool: &str, arguments: &Value) -> Value {
     let args = json!({"name": format!("mcp__{server}__{tool}"), "arguments": arguments}).to_string();
-    let mut command = system.command(&["call", "tools", "tools.call", "-"]);
+    let mut command = system.command(&["call", "--timeout", "30s", "tools", "tools.call", "-"]);
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().unwrap();
     child.stdin.take().unwrap().write_all(args.as_bytes()).unwrap();
@@ -431,6 +431,28 @@ fn a_server_that_ends_or_stands_still_affects_only_its_own_calls() {
         let called = call(&system, "die_once", &json!({}));
         called["is_error"] == false && result_text(&called).contains("alive again") && calls(&system, "die_once") == 2
     });
+}
+
+/// A server that reads nothing more takes what the pipe holds of a message, and not the rest. Nothing is added to that half message.
+#[test]
+fn a_server_that_does_not_read_is_ended_and_started_again() {
+    let system = start(&[]);
+    std::fs::write(scratch(&system).join("more"), "deaf").unwrap();
+    let system = accepted(system, &json!({"timeout_ms": 60_000, "idempotent": ["echo"]}));
+    let long = "x".repeat(200_000);
+    let deaf = || assert!(call(&system, "deaf", &json!({}))["is_error"] == false);
+    deaf();
+    let begun = Instant::now();
+    let called = call(&system, "variable", &json!({"name": long}));
+    let why = "ended while the call was under way (it does not read what it is sent)";
+    assert!(called["is_error"] == true && result_text(&called).contains(why), "{called}");
+    until_ready(&system);
+    // An idempotent call is repeated on the restarted server.
+    deaf();
+    let called = call(&system, "echo", &json!({"text": long}));
+    assert!(called["is_error"] == false && result_text(&called).contains("You said: xxx"), "{called}");
+    assert_eq!(calls(&system, "variable"), 0);
+    assert!(begun.elapsed() < Duration::from_secs(55), "{:?}", begun.elapsed());
 }
 
 #[test]

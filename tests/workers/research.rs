@@ -288,6 +288,23 @@ fn a_page_that_takes_too_long_leaves_nothing_running() {
     assert!(lines.fetch(&format!("{}/ferry?again", web.url())).contains("leaves Norddeich at nine"));
 }
 
+/// A rule that matches descendants of descendants is tried in every way in which they can be chosen, which no time limit ends in a title or in what a
+/// search finds, because these are not read in a process of their own.
+#[test]
+fn rules_in_a_title_or_a_snippet_cost_no_time() {
+    let web = Pages::start();
+    let rule = format!("<style>x{} i{{color:red}}</style>{}<i>tides", " div".repeat(10), "<div>".repeat(90));
+    let page = format!("<title>High {rule}</title><p>The ferry waits for high tide.");
+    web.put("/page", Served::page(&format!("Ferry {rule}"), &page).snippet(&format!("A ferry. {rule}")));
+    let begun = Instant::now();
+    let fetched = answer(&fetch(&web, &format!("{}/page", web.url())));
+    let received = json!({"question": "When does the ferry wait?", "depth": "basic"});
+    let found = answer(&run_with_input(&mut ken_web(&web, "research"), received.to_string().as_bytes()));
+    assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", begun.elapsed());
+    assert_eq!((&fetched["title"], &fetched["text"]), (&json!("High tides"), &json!("The ferry waits for high tide.")));
+    assert_eq!(found["sources"][0]["title"], "High tides", "{found:#}");
+}
+
 #[test]
 fn robots_txt_is_fetched_once_for_all_pages_of_a_server() {
     let web = Pages::start();

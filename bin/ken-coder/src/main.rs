@@ -74,8 +74,8 @@ const COMMANDS: [(&str, &str, Run); 21] = [
     entry::<push::Push>(),
     entry::<clone::Clone>(),
     ("undo", undo::Undo::ABOUT, ken_tool::report::<undo::Undo>),
-    ("diff", undo::Diff::ABOUT, ken_tool::report::<undo::Diff>),
-    ("journal", undo::Journal::ABOUT, ken_tool::report::<undo::Journal>),
+    ("diff", undo::DiffArgs::ABOUT, ken_tool::report::<undo::DiffArgs>),
+    ("journal", undo::JournalArgs::ABOUT, ken_tool::report::<undo::JournalArgs>),
     ("prune", undo::Prune::ABOUT, ken_tool::report::<undo::Prune>),
 ];
 

@@ -16,9 +16,9 @@ use serde::Serialize;
 
 use crate::change::{ANY_SIZE, MAX_FILE, action, commit, record};
 use crate::confine::{Access, run_confined, with_tree};
-use crate::diff::Diff as Shown;
+use crate::diff::Diff;
 use crate::git_state::{Repositories, restore};
-use crate::journal::{Entry, GitChange, Journal as Kept, MAX_AGE, MAX_BYTES, Record};
+use crate::journal::{Entry, GitChange, Journal, MAX_AGE, MAX_BYTES, Record};
 use crate::rel_path::{Layout, RelPath};
 use crate::settings::{Settings, check_run};
 use crate::snapshot::recover;
@@ -82,7 +82,7 @@ const MAX_LISTED: usize = 10;
 fn settings_of(word: &str) -> Result<Settings, Error> {
     let settings = Settings::of_changes()?.ok_or_else(|| unknown(word))?;
     let records = run_confined(&settings, Access::Read, || {
-        let journal = Kept::reader(&settings.state);
+        let journal = Journal::reader(&settings.state);
         find(&settings, &journal, word).map(|(_, records)| records).or_else(|error| {
             // The only change of the run may be one that was interrupted, which is completed in the settings of its folder.
             let pending: Vec<Record> = journal.interrupted()?;
@@ -107,7 +107,7 @@ fn unknown(word: &str) -> Error {
 }
 
 /// Returns the run that a word names, which must belong to this workspace.
-fn find_here(settings: &Settings, journal: &Kept, word: &str) -> Result<(String, Vec<Record>), Error> {
+fn find_here(settings: &Settings, journal: &Journal, word: &str) -> Result<(String, Vec<Record>), Error> {
     let (run, records) = find(settings, journal, word)?;
     match records.iter().find(|record| record.root != settings.root) {
         None => Ok((run, records)),
@@ -125,7 +125,7 @@ fn find_here(settings: &Settings, journal: &Kept, word: &str) -> Result<(String,
 /// Returns the run that a word names: its id, an unambiguous beginning or end of it, or `last`, the newest one that changed
 /// something in the workspace or trusted folder of the settings. Elsewhere a run can have changed files of the same names,
 /// and whoever says `last` does not say that they mean it.
-fn find(settings: &Settings, journal: &Kept, word: &str) -> Result<(String, Vec<Record>), Error> {
+fn find(settings: &Settings, journal: &Journal, word: &str) -> Result<(String, Vec<Record>), Error> {
     check_run(word)?;
     let runs = journal.runs()?;
     if word == LAST {
@@ -217,11 +217,12 @@ impl Report for Undo {
             }
         };
         let place = RelPath::default();
-        let journal = run_confined(&settings, Access::Write, || Kept::lock_or_tell(&settings, "undo", &place, tell))?;
+        let journal =
+            run_confined(&settings, Access::Write, || Journal::lock_or_tell(&settings, "undo", &place, tell))?;
         let undo = Mint::fresh()?.ulid();
         let (mut undone, git) =
             with_tree(&settings, Access::Write, |tree| self.undo(&settings, tree, &journal, &undo))?;
-        undone.restore_git(&settings, &journal, &undo, git)?;
+        undone.restore_git(&settings, &journal, &undo, git);
         Ok(reply.send(&undone))
     }
 }
@@ -233,7 +234,7 @@ impl Undo {
         &self,
         settings: &Settings,
         tree: &Tree,
-        journal: &Kept,
+        journal: &Journal,
         new_run: &str,
     ) -> Result<(UndoResult, BTreeMap<RelPath, GitChange>), Error> {
         recover(settings, tree, journal)?;
@@ -274,16 +275,16 @@ impl Undo {
 }
 
 impl UndoResult {
-    /// Restores the repositories, each as far as nobody has changed it since.
-    fn restore_git(
-        &mut self,
-        settings: &Settings,
-        journal: &Kept,
-        undo: &str,
-        git: BTreeMap<RelPath, GitChange>,
-    ) -> Result<(), Error> {
+    /// Restores the repositories, each as far as nobody has changed it since. Whatever fails is refused and not an error, because the files have
+    /// been put back, and a person has to learn which, and how to have them again.
+    fn restore_git(&mut self, settings: &Settings, journal: &Journal, undo: &str, git: BTreeMap<RelPath, GitChange>) {
         let mut repositories = Repositories::of(settings, git.keys().cloned());
-        repositories.keep(settings, journal)?;
+        if let Err(error) = repositories.keep(settings, journal) {
+            let why = format!("what is there now cannot be kept: {}", error.message);
+            self.refused
+                .extend(git.keys().map(|repo| Refused { path: repo.join(".git").to_string(), why: why.clone() }));
+            return;
+        }
         for (repo, change) in git {
             match restore(settings, journal, &change) {
                 Ok(restored) => {
@@ -296,17 +297,31 @@ impl UndoResult {
             }
         }
         let git = repositories.changes(settings);
-        let record = Record { run: undo.to_owned(), git, ..record(settings, "undo")? };
-        if record.git.is_empty() {
-            return Ok(());
+        if git.is_empty() {
+            return;
         }
-        self.undo = Some(undo.to_owned());
-        run_confined(settings, Access::Write, || journal.end(&record))
+        let places: Vec<String> = git.iter().map(|change| change.before.repo.join(".git").to_string()).collect();
+        let recorded = record(settings, "undo").and_then(|record| {
+            let record = Record { run: undo.to_owned(), git, ..record };
+            run_confined(settings, Access::Write, || journal.end(&record))
+        });
+        match recorded {
+            Ok(()) => self.undo = Some(undo.to_owned()),
+            Err(error) => {
+                let why = format!("it was put back, but nobody can have it again: {}", error.message);
+                self.refused.extend(places.into_iter().map(|path| Refused { path, why: why.clone() }));
+            }
+        }
     }
 }
 
 /// Returns the change that restores a file, or `None` if it needs no change. The error says why it cannot be restored.
-fn restoring_change(tree: &Tree, journal: &Kept, path: &RelPath, span: &FileChange) -> Result<Option<Entry>, String> {
+fn restoring_change(
+    tree: &Tree,
+    journal: &Journal,
+    path: &RelPath,
+    span: &FileChange,
+) -> Result<Option<Entry>, String> {
     let now = tree.file(path, ANY_SIZE).map_err(|error| error.message)?;
     let now = now.map(|node| node.version);
     if now == span.before {
@@ -377,7 +392,7 @@ impl Answer for UndoResult {
 }
 
 #[derive(Args)]
-pub(crate) struct Diff {
+pub(crate) struct DiffArgs {
     /// Id of a run, its beginning or end, or `last`
     #[arg(value_name = "RUN")]
     run: String,
@@ -418,7 +433,7 @@ struct Difference {
     current: bool,
 }
 
-impl Report for Diff {
+impl Report for DiffArgs {
     const NAME: &'static str = "ken-coder diff";
     const ABOUT: &'static str = "Show what a run changed";
 
@@ -429,11 +444,11 @@ impl Report for Diff {
     }
 }
 
-impl Diff {
+impl DiffArgs {
     fn diff(&self, settings: &Settings, tree: &Tree) -> Result<Differences, Error> {
-        let journal = Kept::reader(&settings.state);
+        let journal = Journal::reader(&settings.state);
         let (run, records) = find_here(settings, &journal, &self.run)?;
-        let (mut files, mut shown) = (Vec::new(), Shown::default());
+        let (mut files, mut shown) = (Vec::new(), Diff::default());
         let RunChanges { files: changed, git, unsaved, .. } = RunChanges::of(records);
         for (path, span) in changed {
             let now = tree.file(&path, ANY_SIZE).ok().flatten();
@@ -498,7 +513,7 @@ impl Answer for Differences {
 }
 
 #[derive(Args)]
-pub(crate) struct Journal {}
+pub(crate) struct JournalArgs {}
 
 #[derive(Debug, Serialize)]
 pub(crate) struct Runs {
@@ -514,7 +529,7 @@ struct RunOf {
     files: usize,
 }
 
-impl Report for Journal {
+impl Report for JournalArgs {
     const NAME: &'static str = "ken-coder journal";
     const ABOUT: &'static str = "List the runs that changed files, newest first";
 
@@ -523,7 +538,7 @@ impl Report for Journal {
             return Ok(reply.send(&Runs { runs: Vec::new() }));
         };
         let runs = run_confined(&settings, Access::Read, || {
-            let journal = Kept::reader(&settings.state);
+            let journal = Journal::reader(&settings.state);
             let mut runs = Vec::new();
             for (run, _) in journal.runs()? {
                 let records = journal.records(&run)?;
@@ -581,7 +596,7 @@ impl Report for Prune {
             return Ok(reply.send(&Pruned { runs_removed: 0, contents_removed: 0, at: at() }));
         };
         let pruned = with_tree(&settings, Access::Write, |tree| {
-            let journal = Kept::lock(&settings, "prune", &RelPath::default())?;
+            let journal = Journal::lock(&settings, "prune", &RelPath::default())?;
             recover(&settings, tree, &journal)?;
             let kept = Duration::from_secs(self.days.saturating_mul(86_400));
             let of_session = self.session.as_deref().map(|session| journal.remove_session(session)).transpose()?;

@@ -245,14 +245,8 @@ fn join_range(tokens: &[Token], start: usize, end: usize) -> u64 {
 /// The unit after the number, and its last word; `None` for a range, which is not a single value.
 fn unit_of(tokens: &[Token], number: usize) -> Option<(u64, usize)> {
     let next = at(tokens, number + 1);
-    let goes_on = matches!(next.hash, TO | OR)
-        || next.is_mark('-')
-        || next.is_mark('–')
-        || next.is_mark('±')
-        || next.is_mark('/');
-    if goes_on && at(tokens, number + 2).kind == Kind::Number
-        || next.hash == AND && at(tokens, number + 2).kind == Kind::Number
-    {
+    let goes_on = matches!(next.hash, TO | OR | AND) || ['-', '–', '±', '/'].into_iter().any(|mark| next.is_mark(mark));
+    if goes_on && at(tokens, number + 2).kind == Kind::Number {
         return None;
     }
     let counted = next.is(lex::UNIT) || next.kind == Kind::Symbol || next.is_content();
@@ -260,8 +254,8 @@ fn unit_of(tokens: &[Token], number: usize) -> Option<(u64, usize)> {
         return Some((0, number));
     }
     let last = end_of_unit(tokens, number + 1);
-    let parts = tokens.get(number + 2..=last).unwrap_or_default();
-    let unit = parts.iter().fold(next.stem, |unit, part| join(unit, part.stem));
+    let rest = tokens.get(number + 2..=last).unwrap_or_default();
+    let unit = rest.iter().fold(next.stem, |unit, part| join(unit, part.stem));
     Some((unit, last))
 }
 

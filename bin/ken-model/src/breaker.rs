@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 
 /// The pauses before one call goes through again: after the first failure, the second in a row, and so on.
 const PAUSES_S: [u64; 5] = [5, 10, 20, 40, 60];
-/// The number of server errors in a row that one that still answers may have.
+/// The number of server errors in a row from which a provider counts as down.
 const SERVER_ERRORS: u32 = 2;
 /// The maximum number of names. Evaluations can call any model, and each of them has a name.
 const MAX_NAMES: usize = 512;
@@ -104,16 +104,22 @@ impl Breakers {
     /// shows whether it is back; others fail meanwhile.
     pub(crate) fn admit(&self, provider: &str, model: &str, is_chosen: bool, now: Instant) -> Result<(), Error> {
         let mut entries = self.entries.lock();
+        // Both are checked before either is changed: a call that does not go through must not take the place of the one that would show
+        // whether the provider is back.
         for name in [provider, model] {
-            let Some((entry, down)) = entries.get_mut(name).and_then(|entry| entry.down.map(|down| (entry, down)))
-            else {
-                continue;
-            };
-            if now < down.next && !is_chosen {
+            if let Some(entry) = entries.get(name)
+                && let Some(down) = entry.down
+                && now < down.next
+                && !is_chosen
+            {
                 return Err(is_down(name, &entry.cause, down.since));
             }
-            // No second call goes through before the first one has ended, or a pause is over.
-            entry.down = Some(Down { next: now + down.pause(), ..down });
+        }
+        for name in [provider, model] {
+            if let Some(down) = entries.get_mut(name).and_then(|entry| entry.down.as_mut()) {
+                // No second call goes through before the first one has ended, or a pause is over.
+                down.next = now + down.pause();
+            }
         }
         Ok(())
     }
@@ -283,6 +289,18 @@ mod tests {
         breakers.fail("p", MODEL, failed(Fault::Model), now);
         assert!(is_open(&breakers, now));
         assert!(breakers.admit("p", "p/other", false, now).is_ok());
+    }
+
+    #[test]
+    fn a_model_that_is_down_takes_no_trial_of_its_provider() {
+        let (breakers, start) = (Breakers::default(), Instant::now());
+        // The model is missing and down until 15, the provider fails and is down until 11.
+        for seconds in [0, 5] {
+            breakers.fail("p", "p/a", failed(Fault::Model), at(start, seconds));
+        }
+        breakers.fail("p", "p/b", failed(Fault::Provider), at(start, 6));
+        let admits = |model: &str| breakers.admit("p", model, false, at(start, 11)).is_ok();
+        assert_eq!(["p/a", "p/a", "p/b", "p/b"].map(admits), [false, false, true, false]);
     }
 
     #[test]

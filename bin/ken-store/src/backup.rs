@@ -35,7 +35,8 @@ fn copy(from: &Path, to: &Path) -> Result<(), Error> {
     if to.exists() {
         return Err(Error::invalid(to.display().to_string(), "exists already").hint("name a new file"));
     }
-    let part = beside(to, ".part");
+    // What has this name is overwritten, so it is a name that nobody else gives.
+    let part = beside(to, ".ken-part");
     let done = write(from, &part).and_then(|()| Sqlite::check(&part, true));
     let done = done.and_then(|()| keep(&part, to).map_err(|error| temporary_error(to, error)));
     if done.is_err() {

@@ -85,7 +85,8 @@ fn to_sqlite(url: &str, folder: &Path, file: &Path) -> Result<String, Error> {
     if file.exists() {
         return Err(Error::new(Code::Invalid, format!("{}: exists already", file.display())).hint("name a new file"));
     }
-    let part = beside(file, ".part");
+    // What has this name is removed, so it is a name that nobody else gives.
+    let part = beside(file, ".ken-part");
     let remove_part = || {
         _ = std::fs::remove_file(&part);
         remove_beside(&part);

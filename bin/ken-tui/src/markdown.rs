@@ -8,8 +8,9 @@ use tui_markdown::{Options, StyleSheet, from_str_with_options};
 use crate::highlight::{Colours, KnownColours, highlight};
 use crate::wrap::{Cut, hang, width, wrap};
 
-/// Marks the start and the end of a code block: a private-use character that never occurs in a text on the screen.
-const FENCE: &str = "\u{f8ff}";
+/// Marks the start and the end of a code block. No text can have it in its place, because NUL is the one character for which Markdown has no
+/// entity: `&#0;` is U+FFFD.
+const FENCE: &str = "\0";
 /// Marks the start of a line that continues a list item. It is white space, because emphasis can start only after white
 /// space.
 const CONTINUED: char = '\u{2001}';
@@ -261,6 +262,21 @@ mod tests {
         let long = draw(&format!("```\n{}\n```", "x".repeat(100)), 40);
         assert!(long.lines.iter().all(|line| line.width() <= 40));
         assert_eq!(long.code, ["x".repeat(100)]);
+    }
+
+    #[test]
+    fn no_text_looks_like_the_mark_of_a_code_block() {
+        for mark in ["&#xf8ff;", "&#0;", "&#x0;", "\0", "\u{f8ff}"] {
+            for text in
+                [format!("{mark} total"), format!("total {mark}"), format!("- {mark}"), format!("|{mark}|\n|-|")]
+            {
+                let rendered = draw(&format!("{text}\n\n**a** b\n\n```\ncode\n```\nlast"), 80);
+                let lines: Vec<String> = rendered.lines.iter().map(ToString::to_string).collect();
+                assert_eq!(rendered.code, ["code"], "{text:?}");
+                assert!(lines.ends_with(&["a b", "", "│ code", "", "last"].map(str::to_owned)), "{text:?}: {lines:?}");
+                assert!(lines.iter().any(|line| line.contains(['\u{f8ff}', '\u{fffd}'])), "{text:?}: {lines:?}");
+            }
+        }
     }
 
     #[test]

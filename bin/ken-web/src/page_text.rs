@@ -21,10 +21,10 @@ const MAX_TEXT_BYTES: usize = 1024 * 1024;
 const STACK: usize = 256 * 1024 * 1024;
 /// The maximum nesting of elements. A page that nests them deeper is refused.
 const MAX_DEPTH: usize = 2_000;
+/// The same for a snippet, which is rendered in the thread of its caller.
+const SNIPPET_DEPTH: usize = 100;
 /// The maximum time to render one page, even if the caller has more time left.
 const RENDER_TIMEOUT: Duration = Duration::from_secs(5);
-/// The same for a snippet, which is rendered in the thread of its search.
-const SNIPPET_DEPTH: usize = 100;
 const TITLE_CHARACTERS: usize = 300;
 /// A CSS rule that hides elements that belong to the site rather than to the page, or that are not shown anyway.
 const LEFT_OUT: &str =
@@ -91,7 +91,7 @@ pub(crate) fn render_input() -> ExitCode {
     if std::io::stdin().read_to_string(&mut html).is_err() {
         return ExitCode::FAILURE;
     }
-    let thread = std::thread::Builder::new().stack_size(STACK).spawn(move || rendered(&html, MAX_DEPTH));
+    let thread = std::thread::Builder::new().stack_size(STACK).spawn(move || rendered(&html, MAX_DEPTH, true));
     let rendered = thread.map(std::thread::JoinHandle::join);
     let output = match rendered {
         Ok(Ok(Ok(lines))) => format!("{RENDERED}{}", text_of(lines)),
@@ -112,11 +112,12 @@ struct Line {
     is_pre: bool,
 }
 
-fn rendered(html: &str, max_depth: usize) -> Result<Vec<Line>, Error> {
+/// `has_css` is whether the rules of the HTML itself apply, too. One rule can take hours, so only a process that can be ended may ask for them.
+fn rendered(html: &str, max_depth: usize, has_css: bool) -> Result<Vec<Line>, Error> {
     let unreadable = |error: html2text::Error| Error::unavailable(format!("the page cannot be read: {error}"));
     // A border of a table would be as long as the width.
-    let config = config::rich()
-        .use_doc_css()
+    let config = if has_css { config::rich().use_doc_css() } else { config::rich() };
+    let config = config
         .add_agent_css(LEFT_OUT)
         .map_err(unreadable)?
         .raw_mode(true)
@@ -236,7 +237,7 @@ pub(crate) fn snippet(html: &str, characters: usize) -> String {
     if !html.contains(['<', '&']) || depth(html) > SNIPPET_DEPTH {
         return line(html, characters);
     }
-    let Ok(lines) = rendered(html, SNIPPET_DEPTH) else {
+    let Ok(lines) = rendered(html, SNIPPET_DEPTH, false) else {
         return line(html, characters);
     };
     let texts: Vec<&str> = lines.iter().map(|line| line.text.as_str()).collect();
@@ -286,7 +287,7 @@ mod tests {
     use super::*;
 
     fn read(html: &str) -> PageText {
-        let (text, cut) = head(text_of(rendered(html, MAX_DEPTH).unwrap()));
+        let (text, cut) = head(text_of(rendered(html, MAX_DEPTH, true).unwrap()));
         PageText { title: title(html), text, cut }
     }
 
@@ -360,12 +361,12 @@ mod tests {
 
     #[test]
     fn the_depth_is_that_of_the_parsed_page() {
-        let deep = |html: &str, times: usize| rendered(&(html.repeat(times) + "bottom"), MAX_DEPTH).is_err();
+        let deep = |html: &str, times: usize| rendered(&(html.repeat(times) + "bottom"), MAX_DEPTH, true).is_err();
         // End tags that close nothing, and elements that are empty in HTML but not in an SVG picture.
         for (html, per) in [("<div></b>", 1), ("<div>", 1), ("<b><i>", 2)] {
             assert!(deep(html, MAX_DEPTH / per) && !deep(html, MAX_DEPTH / per - 10), "{html}");
         }
-        assert!(rendered(&format!("<svg>{}", "<link>".repeat(MAX_DEPTH)), MAX_DEPTH).is_err());
+        assert!(rendered(&format!("<svg>{}", "<link>".repeat(MAX_DEPTH)), MAX_DEPTH, true).is_err());
         assert!(!deep("<p>", 10_000) && !deep("<hr>", 10_000));
     }
 }

@@ -17,7 +17,7 @@ pub struct Statement<'a> {
 
 /// Brings a wording into normal form. `not P`, `it is not the case that P`, `P is not Q`, "isn't", "did not pay", "has no
 /// access" and "there is no bug" negate P, and so does the second word of a pair such as open and closed after "is". A
-/// "not" in a statement of several clauses ("a is not b and c is d") or about a part ("some a are not b") does not negate
+/// "not", "no" or "nobody" in a statement of several clauses ("a is not b and c is d") or about a part ("some a are not b") does not negate
 /// the whole statement. It then stays in the atom, and the statement does not count as negated.
 pub fn normalise(wording: &str) -> Statement<'_> {
     if is_plain(wording) && !is_rewritten(wording) {
@@ -60,7 +60,7 @@ fn rewrite<'a>(words: &[&'a str]) -> Vec<&'a str> {
         let (with, taken): (&[&'a str], usize) = match (word, after) {
             ("no", ["one", ..]) if to.is_empty() => (&["nobody"], 2),
             // "No guests may enter" denies that guests may. "No guest is happy" says nothing of "a guest".
-            ("no", [things, _, ..]) if to.is_empty() && things.ends_with('s') => (&["not"], 1),
+            ("no", [things, _, ..]) if to.is_empty() && things.ends_with('s') && !is_compound(after) => (&["not"], 1),
             ("someone" | "anyone" | "anybody", _) => (&["somebody"], 1),
             ("everyone", _) => (&["everybody"], 1),
             ("never", _) => (&["not"], 1),
@@ -103,17 +103,17 @@ fn is_participle(word: &str) -> bool {
 /// "may". The result is the affirmative form, and whether it is negated.
 fn affirm(statement: &str, mut negated: bool) -> (String, bool) {
     let words: Vec<&str> = statement.split(' ').collect();
-    let joins = words.iter().any(|word| matches!(*word, "and" | "or" | "but" | "nor") || SUBORDINATORS.contains(word));
+    let is_compound = is_compound(&words);
     let mut kept = words;
     let opens_it = kept.first().is_some_and(|word| matches!(*word, "it" | "there" | "this" | "that"));
     for at in 0..kept.len() {
         let before = at.checked_sub(1).and_then(|before| kept.get(before));
         let replaced = match kept.get(at).copied() {
-            Some("nobody") if at == 0 => Some(("somebody", true)),
-            Some("nothing") if at == 0 => Some(("something", true)),
+            Some("nobody") if at == 0 && !is_compound => Some(("somebody", true)),
+            Some("nothing") if at == 0 && !is_compound => Some(("something", true)),
             Some("must") if at > 0 => Some((if negated { "may" } else { "has-to" }, false)),
             Some("can") if at > 0 && !opens_it && at + 1 < kept.len() => Some(("may", false)),
-            Some(word) if !joins && is_be(before) => affirmative(word).map(|first| (first, true)),
+            Some(word) if !is_compound && is_be(before) => affirmative(word).map(|first| (first, true)),
             _ => None,
         };
         if let (Some((with, flips)), Some(place)) = (replaced, kept.get_mut(at)) {
@@ -122,6 +122,11 @@ fn affirm(statement: &str, mut negated: bool) -> (String, bool) {
         }
     }
     (kept.join(" "), negated)
+}
+
+/// Returns whether a word joins clauses or begins another one, which a word that negates may not cover.
+fn is_compound(words: &[&str]) -> bool {
+    words.iter().any(|word| matches!(*word, "and" | "or" | "but" | "nor") || SUBORDINATORS.contains(word))
 }
 
 /// Returns true if the bytes show that a wording is already in normal form: it consists of lower-case ASCII words
@@ -252,7 +257,6 @@ fn without_article(words: &[&str]) -> String {
 
 fn is_one_clause(before: &[&str], after: &[&str]) -> bool {
     let subordinates = |word: &&str| SUBORDINATORS.contains(word);
-    let joins = |word: &&str| matches!(*word, "and" | "or" | "but" | "not" | "nor");
     let determines = |word: &&str| matches!(*word, "that" | "which");
     let first = before.iter().take_while(|word| determines(word)).take(1).count();
     let leaves_open = |word: &&str| SCOPE_ENDERS.contains(word);
@@ -261,7 +265,8 @@ fn is_one_clause(before: &[&str], after: &[&str]) -> bool {
         && !before.iter().skip(first).any(subordinates)
         && !before.iter().any(leaves_open)
         && !leaves_possible(before, after)
-        && !after.iter().any(|word| subordinates(word) || joins(word))
+        && !is_compound(after)
+        && !after.contains(&"not")
 }
 
 /// "It may not rain" leaves open whether it rains. "Guests may not enter", about what somebody does, forbids it, and so
@@ -418,6 +423,10 @@ mod tests {
             ("he says it is red", "he says it is not red"),
             ("Whoever is tall is short", "Whoever is not tall is short"),
             ("it may rain", "it may not rain"),
+            ("guests may enter and the door is red", "no guests may enter and the door is red"),
+            ("somebody came and the door is red", "nobody came and the door is red"),
+            ("somebody comes if it rains", "no one comes if it rains"),
+            ("something is lost but the door is red", "nothing is lost but the door is red"),
         ] {
             assert!(!opposite(whole, part) && !same(whole, part), "{part}");
         }

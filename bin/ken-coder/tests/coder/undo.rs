@@ -456,6 +456,32 @@ fn a_name_that_a_call_cannot_give_is_named_before_and_after() {
     assert!(text.starts_with("[ken undo cannot put back repos/site/same\\x01]\nundo: ken undo "), "{text}");
 }
 
+/// The state of the repository cannot be kept, but the files have been put back by then, and can be had again.
+#[test]
+fn files_are_put_back_and_named_although_the_repository_cannot_be() {
+    let home = repository("");
+    ran(&home, "echo two >a; git add a");
+    let folder_of = |path: &str| {
+        let output = Command::new("sha256sum").arg(home.path(path)).output().unwrap();
+        home.state().join("objects").join(String::from_utf8(output.stdout).unwrap().get(..2).unwrap())
+    };
+    let mut blocked = folder_of("repos/site/.git/index");
+    // The files need their folders in the journal.
+    while blocked.exists() || blocked == folder_of("repos/site/a") {
+        in_site(&home, "touch a; git update-index --refresh");
+        blocked = folder_of("repos/site/.git/index");
+    }
+    std::fs::write(&blocked, "").unwrap();
+    let (status, undone) = home.report(&["undo", "r1"]);
+    assert_eq!((status, &undone["restored"]), (Some(1), &json!(["repos/site/a"])), "{undone}");
+    let refused = refused(&undone);
+    assert!(refused.len() == 1 && refused[0].starts_with(".git: what is there now cannot be kept: "), "{refused:?}");
+    assert_eq!(home.text("repos/site/a"), "one\n");
+    std::fs::remove_file(&blocked).unwrap();
+    assert_eq!(home.report(&["undo", undone["undo"].as_str().unwrap()]).0, Some(0));
+    assert_eq!(home.text("repos/site/a"), "two\n");
+}
+
 /// A replaced file is moved into the journal, so a program that has it open can still write to it.
 #[test]
 fn what_a_program_has_spoilt_in_the_journal_is_refused_and_named() {

@@ -146,7 +146,7 @@ fn payload(content_type: &str, body: Bytes, close: bool) -> Result<Option<Payloa
         return if close { Ok(None) } else { Err(Error::invalid("", "there is nothing to append").into()) };
     }
     if !is_media_type(content_type) {
-        return Err(Error::invalid("content-type", "content-type is missing").into());
+        return Err(Error::invalid("content-type", "Content-Type must have the form type/subtype").into());
     }
     if !is_json(content_type) {
         return Ok(Some(Payload::Bytes(Octets(body.into()))));
@@ -304,13 +304,14 @@ fn lifetime(headers: &HeaderMap) -> Result<Option<Lifetime>, Failure> {
 }
 
 fn fork(headers: &HeaderMap) -> Result<Option<Fork>, Failure> {
-    let offset = text(headers, "stream-fork-offset");
+    let offset = headers.get("stream-fork-offset").map(|_| text(headers, "stream-fork-offset").unwrap_or_default());
     let sub_offset = headers.get("stream-fork-sub-offset");
     let wrong = |at: &str, message: &str| Err(Error::invalid(at, message).into());
     let Some(from) = text(headers, "stream-forked-from") else {
-        return match (offset, sub_offset) {
-            (None, None) => Ok(None),
-            _ => wrong("stream-forked-from", "Stream-Forked-From is missing: a fork needs a source"),
+        return match (headers.get("stream-forked-from"), offset, sub_offset) {
+            (None, None, None) => Ok(None),
+            (None, ..) => wrong("stream-forked-from", "Stream-Forked-From is missing: a fork needs a source"),
+            _ => wrong("stream-forked-from", "Stream-Forked-From must be the path of a stream"),
         };
     };
     let sub_offset = match sub_offset.map(|_| text(headers, "stream-fork-sub-offset").and_then(number)) {

@@ -65,7 +65,7 @@ impl Refusal<'_> {
         let words = format!("{} {}", self.kind, self.message).to_lowercase();
         let overflows = OVERFLOW.iter().any(|words_of| words.contains(words_of));
         match self.status {
-            400 | 413 | 422 | 500 if overflows => Code::TooLarge,
+            400 | 422 | 500 if overflows => Code::TooLarge,
             // The account has no money left, so waiting does not help.
             429 if self.kind.contains("insufficient_quota") => Code::Forbidden,
             401 => Code::Unauthenticated,

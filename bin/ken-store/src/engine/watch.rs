@@ -16,7 +16,7 @@ use tokio::sync::{Notify, watch};
 use crate::engine::change::NewEntries;
 
 /// The maximum number of waiting calls: the wire allows 256 connections with 64 calls each.
-const WAITERS: usize = 16_384;
+const MAX_WAITERS: usize = 16_384;
 const RETRY_MS: u64 = 1_000;
 /// The maximum number of topics that are remembered as new.
 const MAX_BEGUN: usize = 64;
@@ -112,8 +112,8 @@ impl Watch {
     pub(crate) fn subscribe(self: &Arc<Watch>, topic: Topic) -> Result<Subscription, Error> {
         let waiter = Arc::new(Waiter::default());
         let mut waiting = self.waiting.lock();
-        if waiting.count >= WAITERS {
-            let message = format!("{WAITERS} calls wait for something in the store");
+        if waiting.count >= MAX_WAITERS {
+            let message = format!("{MAX_WAITERS} calls wait for something in the store");
             return Err(Error::busy(message, RETRY_MS));
         }
         waiting.count += 1;
@@ -283,10 +283,10 @@ mod tests {
     fn so_many_calls_wait_and_no_more() {
         let watch = Arc::new(Watch::default());
         let subscribe = |number: usize| watch.subscribe(Topic::Approval(number.to_string()));
-        let mut waiting: Vec<_> = (0..WAITERS).map(|number| subscribe(number).unwrap()).collect();
-        let error = subscribe(WAITERS).err().unwrap();
+        let mut waiting: Vec<_> = (0..MAX_WAITERS).map(|number| subscribe(number).unwrap()).collect();
+        let error = subscribe(MAX_WAITERS).err().unwrap();
         assert_eq!((error.code, error.retry_after_ms), (ken_types::Code::Busy, Some(RETRY_MS)));
         waiting.pop();
-        subscribe(WAITERS).unwrap();
+        subscribe(MAX_WAITERS).unwrap();
     }
 }

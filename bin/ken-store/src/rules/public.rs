@@ -155,8 +155,6 @@ pub(crate) fn forked(source: &PublicRow, base: u64, args: &CreateStream, now: Ti
         entries: base,
         base,
         source: Some(source.key),
-        ttl: None,
-        expires_at: None,
         ..plain(args, now)
     };
     stream.set_lifetime(args.lifetime.or_else(|| source.lifetime()), now);

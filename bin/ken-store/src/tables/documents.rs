@@ -64,8 +64,7 @@ impl dyn Tables + '_ {
     /// remain.
     pub fn advance_reading(&self, key: i64, place: &str, done: u64, left: u64) -> Result<(), Error> {
         let sql = "UPDATE jobs SET place = ?2, done = done + ?3, total = done + ?3 + ?4 WHERE job = ?1";
-        let values = params![key, place, done, left];
-        self.execute(sql, values)
+        self.execute(sql, params![key, place, done, left])
     }
 
     pub fn fail_job(&self, key: i64, error: &str) -> Result<(), Error> {

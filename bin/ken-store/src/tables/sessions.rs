@@ -250,7 +250,7 @@ impl dyn Tables + '_ {
         };
         let sql = format!("{sessions} ORDER BY updated_at DESC, stream DESC");
         let (at, stream) = list.after;
-        let seen = self.query(&sql, params![list.scope, at, stream], Some(SESSIONS), &mut |row| {
+        let seen = self.query(&sql, params![list.scope, at, stream], Some(SESSIONS_PER_FETCH), &mut |row| {
             let (stream, session) = listed(row)?;
             Ok(see(stream, session))
         });
@@ -273,7 +273,7 @@ impl dyn Tables + '_ {
         );
         let (at, stream) = list.after;
         let values = params![list.scope, at, stream, to_json(&exchanges)?];
-        let seen = self.query(&sql, values, Some(SESSIONS), &mut |row| {
+        let seen = self.query(&sql, values, Some(SESSIONS_PER_FETCH), &mut |row| {
             let (stream, session) = listed(row)?;
             Ok(see(stream, row.get("newest")?, session))
         });
@@ -396,4 +396,4 @@ fn by_index(of: impl Fn(&str) -> String) -> String {
 }
 
 /// How many sessions are fetched at a time.
-const SESSIONS: u32 = 128;
+const SESSIONS_PER_FETCH: u32 = 128;

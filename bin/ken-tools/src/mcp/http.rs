@@ -16,7 +16,7 @@ use ureq::http::{Response, StatusCode};
 use ureq::tls::TlsConfig;
 use ureq::{Agent, Body, RequestBuilder, SendBody, Timeout};
 
-use super::transport::MAX_LINE;
+use super::transport::MAX_LINE_BYTES;
 use crate::reach;
 
 /// The names of the secrets with the address, and with the headers as a JSON object.
@@ -249,7 +249,7 @@ impl Bridge {
         let mut answered = id.is_none();
         if !is_stream {
             let mut text = Vec::new();
-            let read = reader.take(MAX_LINE as u64 + 1).read_to_end(&mut text);
+            let read = reader.take(MAX_LINE_BYTES as u64 + 1).read_to_end(&mut text);
             read.map_err(broke_off)?;
             if !text.trim_ascii().is_empty() {
                 answered |= self.print_text(&text, id)?;
@@ -273,8 +273,8 @@ impl Bridge {
 
     /// Prints a message, or several in an array. Returns whether the response to the request is among them.
     fn print_text(&self, text: &[u8], id: Option<&Value>) -> Result<bool, Error> {
-        if text.len() > MAX_LINE {
-            let message = format!("the server sent a message of more than {MAX_LINE} bytes");
+        if text.len() > MAX_LINE_BYTES {
+            let message = format!("the server sent a message of more than {MAX_LINE_BYTES} bytes");
             return Err(Error::too_large(message));
         }
         let broken = |error: Error| Error::invalid("", format!("the server sent broken JSON: {}", error.message));

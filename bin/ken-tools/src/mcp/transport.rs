@@ -18,13 +18,13 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 /// The maximum length of a line, in bytes.
-pub(crate) const MAX_LINE: usize = 4 * 1024 * 1024;
+pub(crate) const MAX_LINE_BYTES: usize = 4 * 1024 * 1024;
 /// The maximum number of lines and bytes that a server can write per second. A server that writes more is ended.
-const MAX_LINES: u32 = 1_000;
-const MAX_BYTES: usize = 32 * 1024 * 1024;
+const MAX_LINES_PER_SECOND: u32 = 1_000;
+const MAX_BYTES_PER_SECOND: usize = 32 * 1024 * 1024;
 const SECOND: Duration = Duration::from_secs(1);
 /// The time limit for the server to read a message.
-const WRITE: Duration = Duration::from_secs(10);
+const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The reason why this side closes the connection. Clones share it, and only the first reason that is set counts.
 #[derive(Debug, Clone, Default)]
@@ -104,12 +104,13 @@ impl Lines {
                 }
             };
             self.from.consume(taken);
-            if self.line.len() > MAX_LINE {
-                self.reason.set(format!("it wrote a line of more than {MAX_LINE} bytes"));
+            if self.line.len() > MAX_LINE_BYTES {
+                self.reason.set(format!("it wrote a line of more than {MAX_LINE_BYTES} bytes"));
                 return None;
             }
             if self.is_flood(taken, is_whole) {
-                self.reason.set(format!("it wrote more than {MAX_LINES} lines or {MAX_BYTES} bytes in a second"));
+                let most = format!("{MAX_LINES_PER_SECOND} lines or {MAX_BYTES_PER_SECOND} bytes");
+                self.reason.set(format!("it wrote more than {most} in a second"));
                 return None;
             }
             if is_whole {
@@ -124,7 +125,7 @@ impl Lines {
         }
         self.lines += u32::from(is_line);
         self.bytes += bytes;
-        self.lines > MAX_LINES || self.bytes > MAX_BYTES
+        self.lines > MAX_LINES_PER_SECOND || self.bytes > MAX_BYTES_PER_SECOND
     }
 }
 
@@ -141,18 +142,24 @@ impl Transport<RoleClient> for Lines {
         &mut self,
         message: TxJsonRpcMessage<RoleClient>,
     ) -> impl Future<Output = Result<(), Error>> + Send + 'static {
-        let to = self.to.clone();
+        let (to, reason) = (self.to.clone(), self.reason.clone());
         async move {
             let mut line = serde_json::to_vec(&message).map_err(Error::other)?;
             line.push(b'\n');
             let mut to = to.lock().await;
-            let to = to.as_mut().ok_or_else(|| Error::from(ErrorKind::NotConnected))?;
+            let pipe = to.as_mut().ok_or_else(|| Error::from(ErrorKind::NotConnected))?;
             let write = async {
-                to.write_all(&line).await?;
-                to.flush().await
+                pipe.write_all(&line).await?;
+                pipe.flush().await
             };
-            let written = tokio::time::timeout(WRITE, write).await;
-            written.unwrap_or_else(|_| Err(Error::from(ErrorKind::TimedOut)))
+            let written = tokio::time::timeout(WRITE_TIMEOUT, write).await;
+            written.unwrap_or_else(|_| {
+                // The pipe may hold half of the message, to which the next one would be added. So there is no next one.
+                drop(to.take());
+                reason.set("it does not read what it is sent");
+                reason.close();
+                Err(Error::from(ErrorKind::TimedOut))
+            })
         }
     }
 

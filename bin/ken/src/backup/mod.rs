@@ -27,7 +27,7 @@ use crate::output::{format_count, print_line, print_note};
 use crate::progress::during;
 use archive::Written;
 use manifest::Manifest;
-use rotation::Target;
+use rotation::{COPY, PART, Target};
 pub(crate) use scope::replaced;
 use scope::{INNER_SECRET, OF_HOST, Root, STORE, Unit, is_secret, present};
 use stage::Stage;
@@ -127,9 +127,9 @@ fn failed(path: &Path, error: &io::Error) -> Error {
 
 /// Writes to a temporary name, and renames the file when all of it is on the disk. A file with its name is always complete.
 fn to_file(places: &Places, database: Option<&Path>, target: &Target) -> Result<Written, Error> {
-    let part = target.beside(".part");
+    let part = target.beside(PART);
     let write = || {
-        let copy = copy_of(database, &target.beside(".db"))?;
+        let copy = copy_of(database, &target.beside(COPY))?;
         _ = std::fs::remove_file(&part);
         let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&part);
         let file = file.map_err(|error| failed(&part, &error))?;
@@ -159,7 +159,7 @@ fn to_stdout(places: &Places, database: Option<&Path>, secrets: bool) -> Result<
     ken_tool::print(b"")?;
     let target = Target::of(&places.state.join(".backup"), None)?;
     let written = during("copying the data", || {
-        let copy = copy_of(database, &target.beside(".db"))?;
+        let copy = copy_of(database, &target.beside(COPY))?;
         archive::write(BufWriter::with_capacity(BUFFER, Output(stdout.lock())), places, copy, secrets)
     })?;
     print_what_is_missing(places, &written);

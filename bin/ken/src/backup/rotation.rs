@@ -9,6 +9,10 @@ use ken_types::{Error, Timestamp};
 /// The names of backups in a folder: `ken-2026-11-27T03-00-00.000Z.tar`, of equal length, so that they sort by time.
 const PREFIX: &str = "ken-";
 const SUFFIX: &str = ".tar";
+/// What is added to the name of a backup for the backup that is being written, and for the copy of the database. Files with these names are
+/// removed unasked, so they must be names that nobody else gives: `notes.db` beside a backup `notes` is the file of another program.
+pub(super) const PART: &str = ".ken-part";
+pub(super) const COPY: &str = ".ken-copy";
 
 pub(super) struct Target {
     pub(super) file: PathBuf,
@@ -43,7 +47,7 @@ impl Target {
             }
             return Ok(Target { file: path.to_owned(), folder, _lock: lock, keep: None });
         }
-        for name in own_names(&folder).filter(|name| !name.ends_with(SUFFIX)) {
+        for name in own_names(&folder, |end| end.starts_with(PART) || end.starts_with(COPY)) {
             _ = std::fs::remove_file(folder.join(name)); // what a backup that was killed has left
         }
         let file = folder.join(name_of(Timestamp::now()));
@@ -61,8 +65,7 @@ impl Target {
     pub(super) fn rotate(&self) -> Result<(), Error> {
         let Some(keep) = self.keep else { return Ok(()) };
         let new = self.file.file_name().and_then(OsStr::to_str).unwrap_or_default();
-        let is_other = |name: &String| name.ends_with(SUFFIX) && name != new;
-        let mut names: Vec<String> = own_names(&self.folder).filter(is_other).collect();
+        let mut names: Vec<String> = own_names(&self.folder, str::is_empty).filter(|name| name != new).collect();
         // Those that are dated after the new one are from a time at which the clock was ahead, or it is behind now. In both cases they are
         // older than it. They go first: if they went last, they would take the place of new ones for ever.
         names.sort_by_key(|name| (name.as_str() < new, name.clone()));
@@ -78,15 +81,17 @@ fn name_of(time: Timestamp) -> String {
     format!("{PREFIX}{}{SUFFIX}", time.to_string().replace(':', "-"))
 }
 
-/// Returns the names in a folder that begin as those of backups do.
-fn own_names(folder: &Path) -> impl Iterator<Item = String> {
+/// Returns the names in a folder that begin with that of a backup, and of which the rest `ends` as asked for. A person may have compressed or
+/// encrypted a backup beside it.
+fn own_names(folder: &Path, ends: impl Fn(&str) -> bool) -> impl Iterator<Item = String> {
     let length = name_of(Timestamp::now()).len();
     let names = std::fs::read_dir(folder).into_iter().flatten().flatten();
     let names = names.filter_map(|entry| entry.file_name().into_string().ok());
     names.filter(move |name| {
-        let time = name.get(..length).and_then(|name| name.strip_prefix(PREFIX)?.strip_suffix(SUFFIX));
+        let Some((name, end)) = name.split_at_checked(length) else { return false };
+        let time = name.strip_prefix(PREFIX).and_then(|name| name.strip_suffix(SUFFIX));
         // The colons of the time, which some file systems do not allow.
-        time.is_some_and(|time| time.len() > 19 && is_time(time))
+        ends(end) && time.is_some_and(|time| time.len() > 19 && is_time(time))
     })
 }
 
@@ -113,7 +118,7 @@ mod tests {
             (9, &["2026-01-01", "2099-01-01"], [&["2026-01-01", "2099-01-01"]; 3]),
         ] {
             let folder = tempfile::tempdir().unwrap();
-            let there = || own_names(folder.path()).collect::<BTreeSet<String>>();
+            let there = || own_names(folder.path(), str::is_empty).collect::<BTreeSet<String>>();
             for time in old {
                 std::fs::write(folder.path().join(name(time)), "").unwrap();
             }
@@ -136,9 +141,19 @@ mod tests {
     fn only_own_backups_are_removed_and_the_newest_stay() {
         let folder = tempfile::tempdir().unwrap();
         let old = ["ken-2026-01-01T03-00-00.000Z.tar", "ken-2026-01-02T03-00-00.000Z.tar"];
-        let other = ["ken-notes.tar", "ken-2026-01-01.tar", "ken-2026-99-01T03-00-00.000Z.tar", "photo.jpg"];
-        let left = ["ken-2026-01-03T03-00-00.000Z.tar.part", "ken-2026-01-03T03-00-00.000Z.tar.db"];
-        for name in old.iter().chain(&other).chain(&left) {
+        let other = [
+            "ken-notes.tar",
+            "ken-2026-01-01.tar",
+            "ken-2026-99-01T03-00-00.000Z.tar",
+            "photo.jpg",
+            "ken-2025-01-01T03-00-00.000Z.tar.age",
+            "ken-2025-01-01T03-00-00.000Z.tar.tar",
+            "ken-2025-01-01T03-00-00.000Z.tar.part",
+            "ken-2025-01-01T03-00-00.000Z.tar.db",
+        ];
+        let left = [".ken-part", ".ken-copy", ".ken-copy.ken-part"]
+            .map(|end| format!("ken-2026-01-03T03-00-00.000Z.tar{end}"));
+        for name in old.iter().chain(&other).copied().chain(left.iter().map(String::as_str)) {
             std::fs::write(folder.path().join(name), "").unwrap();
         }
         let target = Target::of(folder.path(), Some(2)).unwrap();

@@ -24,11 +24,11 @@ use crate::progress::Progress;
 
 /// The maximum size of a file, in bytes, and the maximum number of files in a folder.
 const MAX_FILE_BYTES: u64 = 1024 * 1024;
-const FILES: usize = 20_000;
+const MAX_FILES: usize = 20_000;
 const MAX_DEPTH: usize = 32;
 /// The maximum number of files, and of bytes of JSON, in one call of the store.
 const MAX_BATCH: usize = 100;
-const BATCH_BYTES: usize = 1024 * 1024;
+const MAX_BATCH_BYTES: usize = 1024 * 1024;
 /// The maximum size of a file as JSON, in bytes. It must fit on one line of the wire protocol.
 const MAX_DOCUMENT_BYTES: usize = WIRE_LINE_BYTES / 2;
 
@@ -111,8 +111,8 @@ pub(super) fn run(places: &Places, args: &Import) -> Outcome {
             Err(why) => report.refused.push(Refused { path: path.clone(), why }),
         }
     }
-    // A file that exists but cannot be read keeps the entries of its last import.
-    known.retain(|path, _| !report.refused.iter().any(|refused| refused.path == *path));
+    // A file that exists but cannot be read keeps the entries of its last import, and so do those below a folder that is refused.
+    known.retain(|path, _| !report.refused.iter().any(|refused| Path::new(path).starts_with(&refused.path)));
     report.gone = known.len() as u64;
     for path in known.into_keys().filter(|_| args.prune) {
         batch.make_room(path.len(), &mut store, &mut report)?;
@@ -164,7 +164,7 @@ impl Batch {
     /// Counts a document of so many bytes into the batch. Sends the batch first if the document does not fit into it.
     fn make_room(&mut self, bytes: usize, store: &mut Client, report: &mut Report) -> Result<(), Error> {
         let count = self.sync.documents.len() + self.sync.gone.len();
-        if self.bytes + bytes > BATCH_BYTES || count == MAX_BATCH {
+        if self.bytes + bytes > MAX_BATCH_BYTES || count == MAX_BATCH {
             self.send(store, report)?;
         }
         self.bytes += bytes;
@@ -228,8 +228,10 @@ fn find(
         if entry.file_name().as_encoded_bytes().starts_with(b".") {
         } else if kind.is_symlink() {
             // The target of a link within the folder is found at its own path.
-            if !path.canonicalize().is_ok_and(|target| target.starts_with(root)) {
-                refuse("it is a link that leads out of the folder");
+            match path.canonicalize() {
+                Ok(target) if target.starts_with(root) => {}
+                Ok(_) => refuse("it is a link that leads out of the folder"),
+                Err(error) => refuse(&format!("it is a link that cannot be followed: {error}")),
             }
         } else if kind.is_dir() {
             match depth {
@@ -238,9 +240,9 @@ fn find(
             }
         } else if is_markdown {
             match relative.to_str() {
-                Some(relative) if files.len() < FILES => files.push(relative.to_owned()),
+                Some(relative) if files.len() < MAX_FILES => files.push(relative.to_owned()),
                 Some(_) => {
-                    let message = format!("it has more than {FILES} Markdown files");
+                    let message = format!("it has more than {MAX_FILES} Markdown files");
                     return Err(Error::too_large(format!("{}: {message}", root.display())).hint("import folders of it"));
                 }
                 None => refuse("its name is not text in UTF-8"),
