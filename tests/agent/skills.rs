@@ -268,6 +268,13 @@ fn a_broken_skill_is_skipped_and_reported() {
         let is_all = arguments.len() == 2;
         assert_eq!(String::from_utf8_lossy(&output.stdout).contains("research"), is_all);
     }
+    // A good one can be checked from a folder in it, where its path is `..`.
+    put(&folder.join("good/SKILL.md"), &skill("good", "x", "y"));
+    std::fs::create_dir_all(folder.join("good/scripts/more")).unwrap();
+    for path in ["good", "good/scripts/..", "good/scripts/../SKILL.md", "good/scripts/more/../.."] {
+        let output = system.ken(&["skills", "check", &folder.join(path).display().to_string()]);
+        assert!(output.status.success() && output.stdout.ends_with(b": good\n"), "{path}: {output:?}");
+    }
     let doctor = system.ken(&["doctor"]);
     assert!(String::from_utf8_lossy(&doctor.stdout).contains("skill-broken"));
 }

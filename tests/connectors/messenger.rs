@@ -820,6 +820,11 @@ fn ken_messenger_administers_the_connector() {
     assert!(status == 2 && stderr.contains("bad webhook"), "{stderr}");
     assert_eq!(done(&["allow", "5"]), "allowed user 5\n");
     assert_eq!(done(&["group", "-100", "--no-mention", "--from", "5"]), "group      -100 every message, from 5\n");
+    for setting in [&["--from", "5"][..], &["--no-mention"], &["--rm"]] {
+        let (stdout, stderr, status) = printed(&[&["group"], setting].concat());
+        assert!(stdout.is_empty() && status == 2 && stderr.contains("<GROUP>"), "{setting:?} {stdout} {stderr}");
+    }
+    assert_eq!(done(&["group"]), "group      -100 every message, from 5\n");
     assert_eq!(done(&["policy", "allowlist"]), "policy allowlist\n");
     accepted(&system, &update(1, 6, "let me in"));
     accepted(&system, &update(2, 5, "hello"));

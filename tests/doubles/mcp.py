@@ -98,6 +98,9 @@ def record(name):
 
 def work(answer, token, id):
     """Says how far it has come every tenth of a second, with a text that should be one short line, for a minute."""
+    # Of calls that are not open any more, more than are kept.
+    for late in range(100):
+        answer({"jsonrpc": "2.0", "method": "notifications/progress", "params": {"progressToken": f"late {late}", "progress": 1}})
     for step in range(600):
         said = {"progressToken": token, "progress": step, "total": 600, "message": f"step\n\x1b[31m{step} " + "x" * 1000}
         answer({"jsonrpc": "2.0", "method": "notifications/progress", "params": said})

@@ -44,6 +44,8 @@ impl<S: Store, M: Model> Agent<S, M> {
     /// Runs a claimed submission until it ends or `abort` becomes true. Fails if its lease is lost or the store refuses
     /// to record an event. The holder of the next claim then continues it.
     pub(crate) async fn run(&self, claim: Claim, abort: watch::Receiver<bool>) -> Result<Outcome, Error> {
+        // The time runs from the claim: what is read below can take long.
+        let until = Instant::now() + Duration::from_millis(u64::try_from(claim.time_left_ms).unwrap_or(0));
         // A later attempt needs the list of tools to decide about interrupted calls. A first attempt needs it only for its first
         // request to the model, so it reads the list together with the history.
         let is_first = claim.attempt <= 1;
@@ -52,12 +54,11 @@ impl<S: Store, M: Model> Agent<S, M> {
         }
         let state = self.recorded(&claim).await?;
         let envelope = Envelope::of(&claim, Mint::fresh()?);
-        let limit = Duration::from_millis(u64::try_from(claim.time_left_ms).unwrap_or(0));
         let journal = Recorder::new(state, envelope, claim.lease.clone(), self.store.clone());
         let plan = Plan { shown: shown_prompt(&claim), ..Plan::of_submission(&claim) };
         let caller = Caller::root(Arc::new(claim));
         let mut submission = TurnLoop::new(journal, &self.model, &self.ports, caller, plan, abort);
-        submission.until = Some(Instant::now() + limit);
+        submission.until = Some(until);
         submission.note_approvals();
         let refresh = async {
             if is_first {

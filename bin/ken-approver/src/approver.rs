@@ -42,10 +42,10 @@ impl Approver {
     pub(crate) async fn request(&self, args: RequestApproval, time: Duration) -> Result<ApprovalState, Error> {
         let until = Instant::now() + time;
         let (agent, submission) = origin(&args)?;
-        if let Some(used) = self.used(&args, &submission, time).await? {
+        if let Some(used) = self.used(&args, &submission, until).await? {
             return Ok(ApprovalState::Request(Box::new(used)));
         }
-        let preview = self.tools.call::<ToolsPreview>(&args.call, time).await?;
+        let preview = self.tools.call::<ToolsPreview>(&args.call, left(until)).await?;
         match preview.approval {
             Need::None => return Ok(ApprovalState::Free),
             Need::Deny => return Ok(ApprovalState::Denied(preview.reason.unwrap_or_default())),
@@ -56,8 +56,7 @@ impl Approver {
         if caller_stores {
             return Ok(ApprovalState::Store(put));
         }
-        let left = until.saturating_duration_since(Instant::now());
-        let stored = self.store.call::<ApprovalsPut>(&put, left).await?;
+        let stored = self.store.call::<ApprovalsPut>(&put, left(until)).await?;
         Ok(ApprovalState::Request(Box::new(stored)))
     }
 
@@ -67,15 +66,15 @@ impl Approver {
         &self,
         args: &RequestApproval,
         submission: &SubmissionId,
-        time: Duration,
+        until: Instant,
     ) -> Result<Option<Approval>, Error> {
         let of = OfSubmission { submission_id: submission.clone() };
-        let calls = self.store.call::<ApprovalsOf>(&of, time).await?.calls;
+        let calls = self.store.call::<ApprovalsOf>(&of, left(until)).await?.calls;
         let Some(id) = used_by(&calls, args) else {
             return Ok(None);
         };
         let get = GetApproval { id, wait_ms: 0 };
-        self.store.call::<ApprovalsGet>(&get, time).await.map(Some)
+        self.store.call::<ApprovalsGet>(&get, left(until)).await.map(Some)
     }
 
     fn put(
@@ -113,6 +112,11 @@ impl Approver {
         }
         self.store.change::<ApprovalsDecide>(&args, time, time).await
     }
+}
+
+/// Returns the time that is left for the next of several calls.
+fn left(until: Instant) -> Duration {
+    until.saturating_duration_since(Instant::now())
 }
 
 /// Returns the request whose grant this call has used. Only a call of the same task is the same.

@@ -480,6 +480,10 @@ impl Answer for RunResult {
         for path in &self.changed {
             writeln!(to, "changed {path}")?;
         }
+        match self.changed_count.saturating_sub(self.changed.len()) {
+            0 => {}
+            more => writeln!(to, "[and {more} more]")?,
+        }
         for path in &self.not_saved {
             writeln!(to, "[ken undo cannot put back {path}]")?;
         }

@@ -79,6 +79,7 @@ pub type Hidden = [f32; WIDTH];
 impl Table<'_> {
     pub fn shipped() -> Table<'static> {
         const BYTES: &[u8; SIZE] = include_bytes!("../../../share/esl/table.bin");
+        const { assert!(u64::from_le_bytes(bytes(BYTES, 0)) == u64::from_le_bytes(*MAGIC), "a file of another format") };
         static PARTS: Parts = Parts::read(BYTES);
         static ROWS: Rows = Rows(bytes(BYTES, AT_ROWS));
         Table { parts: &PARTS, rows: &ROWS.0 }
@@ -211,7 +212,7 @@ const AT_THRESHOLDS: usize = AT_SCALES + 2 * SCORES * 4;
 /// The size of the file in bytes.
 pub const SIZE: usize = AT_THRESHOLDS + THRESHOLDS * 4;
 
-/// Returns some bytes of the file. This runs only at compile time, so a wrong position is a compile error.
+/// Returns some bytes of the file. This runs only at compile time, so a position behind the file is a compile error.
 const fn bytes<const N: usize>(file: &[u8; SIZE], at: usize) -> [u8; N] {
     match file.split_at(at).1.first_chunk() {
         Some(bytes) => *bytes,

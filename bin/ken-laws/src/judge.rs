@@ -217,7 +217,7 @@ fn unread(claims: &[Claim], findings: &Findings, is_english: bool) -> Option<Unr
             feature.effect == Effect::Violation && !matches!(feature.law, Law::Architecture | Law::Energy)
         })
     };
-    // In a song or a greeting, a command among exclamations is no instruction.
+    // In a song or a greeting, commands among exclamations state nothing: they count if half of the text can be read.
     let readable = claims.iter().filter(|claim| claim.is_readable()).count();
     let says =
         claims.iter().any(|claim| claim.is_readable() && !claim.instruction) || 2 * readable >= claims.len().max(1);
@@ -235,9 +235,9 @@ fn has_nothing(scan: &Scan, claims: &[Claim], findings: &Findings) -> bool {
     let says = |index: usize| {
         let (Some(claim), Some(sentence)) = (claims.get(index), scan.sentences.get(index)) else { return false };
         let tokens = scan.tokens_of(sentence);
-        let commands = claim.instruction && sentence.ending != Ending::Exclamation && claim.content > 1;
+        let is_command = claim.instruction && sentence.ending != Ending::Exclamation && claim.content > 1;
         let states = claim.is_claim() && has_predicate(tokens) && !wishes(tokens);
-        (commands || states) && !findings.has(index, FRAGMENT)
+        (is_command || states) && !findings.has(index, FRAGMENT)
     };
     let said: Vec<bool> = (0..claims.len()).map(says).collect();
     // In a song or a greeting, a command among exclamations is no instruction.

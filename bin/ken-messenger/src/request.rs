@@ -27,17 +27,18 @@ impl Shown {
     pub(crate) fn of(request: &Request) -> Shown {
         let footer = format!("It waits for a decision. Elsewhere: `ken approvals {}`", request.id);
         let facts = head(request);
-        let whole = blocks(request).filter(|_| !request.is_cut).map(|blocks| format!("{facts}{blocks}"));
+        let whole = if request.is_cut { None } else { blocks(request) };
+        let whole = whole.map(|blocks| format!("{facts}{blocks}"));
         let whole = whole.filter(|body| split(&format!("{body}\n\n{footer}"), PIECE_UNITS).len() <= MAX_PIECES);
         let is_whole = whole.is_some();
-        let too_long = || {
+        let reference = || {
             format!(
-                "{facts}\n\nIt is too long to be shown here, so it cannot be approved here. On the machine, \
+                "{facts}\n\nIt cannot be shown whole here, so it cannot be approved here. On the machine, \
                  `ken approvals {id}` shows all of it, and `ken approve {id}` decides.",
                 id = request.id
             )
         };
-        Shown { body: whole.unwrap_or_else(too_long), is_whole, footer }
+        Shown { body: whole.unwrap_or_else(reference), is_whole, footer }
     }
 
     /// Returns the text while it waits for a decision.
@@ -81,16 +82,19 @@ fn code(language: &str, text: &str) -> Option<String> {
 /// both sides of the cut.
 fn parts(text: &str) -> Vec<String> {
     let mut parts = Vec::new();
-    let mut part = String::new();
+    let (mut part, mut used) = (String::new(), 0);
     for line in text.trim_end_matches('\n').split_inclusive('\n') {
-        if units(&part) + units(line) > BLOCK_UNITS {
+        if used + units(line) > BLOCK_UNITS {
             parts.push(std::mem::take(&mut part));
+            used = 0;
         }
         for letter in line.graphemes(true) {
-            if units(&part) + units(letter) > BLOCK_UNITS {
+            if used + units(letter) > BLOCK_UNITS {
                 parts.push(std::mem::replace(&mut part, "…".to_owned()) + "…");
+                used = 1;
             }
             part.push_str(letter);
+            used += units(letter);
         }
     }
     parts.push(part);
@@ -168,7 +172,8 @@ mod tests {
     fn what_is_cut_or_cannot_be_fenced_is_not_whole() {
         let cut = "+x\n[cut: 131072 of 1900000 bytes are shown]";
         assert!(!Shown::of(&request(json!({}), cut)).is_whole);
-        assert!(!Shown::of(&request(json!({"argv": ["`".repeat(40)]}), "")).is_whole);
+        let quoted = Shown::of(&request(json!({"argv": ["`".repeat(40)]}), ""));
+        assert!(!quoted.is_whole && quoted.pending().contains("It cannot be shown whole here"), "{}", quoted.pending());
         let long = "x".repeat(9_000);
         let shown = Shown::of(&request(json!({"argv": ["echo", long]}), ""));
         let letters = read(&shown.pending()).chars().filter(|letter| *letter == 'x').count();
@@ -192,6 +197,18 @@ mod tests {
             ),
             ("x".repeat(BLOCK_UNITS), vec!["x".repeat(BLOCK_UNITS)]),
             ("x".repeat(BLOCK_UNITS + 1), vec!["x".repeat(BLOCK_UNITS) + "…", "…x".to_owned()]),
+            (
+                "x".repeat(2 * BLOCK_UNITS - 1),
+                vec!["x".repeat(BLOCK_UNITS) + "…", "…".to_owned() + &"x".repeat(BLOCK_UNITS - 1)],
+            ),
+            (
+                "👍".repeat(BLOCK_UNITS),
+                vec![
+                    "👍".repeat(BLOCK_UNITS / 2) + "…",
+                    "…".to_owned() + &"👍".repeat(BLOCK_UNITS / 2 - 1) + "…",
+                    "…👍".to_owned(),
+                ],
+            ),
         ] {
             assert_eq!(parts(&text), expected, "{} {}", text.len(), text.lines().count());
         }

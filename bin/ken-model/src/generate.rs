@@ -17,15 +17,18 @@ use crate::usage::{delta_bytes, estimate};
 /// names and ids.
 pub(crate) const MAX_ANSWER_BYTES: usize = WIRE_LINE_BYTES - 64 * 1024;
 /// The maximum number of calls of an answer, and of bytes of the id and of the name of each.
-const MAX_CALLS: usize = 128;
+const MAX_TOOL_CALLS: usize = 128;
 const MAX_NAME_BYTES: usize = 256;
 
 /// Returns the error of an answer whose calls exceed the limit. They are never cut, because they would then do something
 /// else.
 pub(crate) fn too_long() -> Error {
     let mib = MAX_ANSWER_BYTES.div_ceil(1024 * 1024);
-    Error::invalid("", format!("the model's answer, with the arguments of its calls, has more than {mib} MiB"))
-        .hint("ask for the work in smaller parts")
+    too_large(&format!(", with the arguments of its calls, has more than {mib} MiB"))
+}
+
+fn too_large(why: &str) -> Error {
+    Error::invalid("", format!("the model's answer{why}")).hint("ask for the work in smaller parts")
 }
 
 /// Makes one call: sends the start and the answer, and returns the end.
@@ -91,8 +94,9 @@ impl<'a> LimitedSink<'a> {
         let bytes = delta_bytes(&delta);
         let left = MAX_ANSWER_BYTES.saturating_sub(self.bytes.fetch_add(bytes, Ordering::Relaxed));
         match delta {
-            Delta::ToolCall { .. } if bytes > left || self.calls.fetch_add(1, Ordering::Relaxed) >= MAX_CALLS => {
-                Err(too_long())
+            Delta::ToolCall { .. } if bytes > left => Err(too_long()),
+            Delta::ToolCall { .. } if self.calls.fetch_add(1, Ordering::Relaxed) >= MAX_TOOL_CALLS => {
+                Err(too_large(&format!(" has more than {MAX_TOOL_CALLS} tool calls")))
             }
             // Without an id the agent gives it one, and there is no tool with such a name.
             Delta::ToolCall { id, name, arguments } => Ok(Delta::ToolCall {
@@ -157,9 +161,13 @@ mod tests {
     async fn an_answer_has_at_most_so_many_calls() {
         let sink = LimitedSink::new(&Nowhere);
         let call = || Delta::ToolCall { id: "c".into(), name: "n".into(), arguments: serde_json::json!({}) };
-        for _ in 0..MAX_CALLS {
+        for _ in 0..MAX_TOOL_CALLS {
             sink.send(call()).await.unwrap();
         }
-        sink.send(call()).await.unwrap_err();
+        let error = sink.send(call()).await.unwrap_err();
+        assert_eq!(error.message, "the model's answer has more than 128 tool calls");
+        let long = Delta::ToolCall { id: "c".into(), name: "n".into(), arguments: "x".repeat(MAX_ANSWER_BYTES).into() };
+        let error = LimitedSink::new(&Nowhere).send(long).await.unwrap_err();
+        assert!(error.message.ends_with("has more than 4 MiB"), "{}", error.message);
     }
 }

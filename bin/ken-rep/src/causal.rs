@@ -372,8 +372,9 @@ fn agreement(cause: &Event, effect: &Event) -> f64 {
 fn without_cycles(mut links: Vec<Link>, history: &History<'_>) -> (Vec<Link>, Vec<Issue>) {
     links.sort_by(|a, b| b.confidence.total_cmp(&a.confidence));
     let (mut kept, mut issues): (Vec<Link>, Vec<Issue>) = (Vec::new(), Vec::new());
+    let mut effects: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
     for link in links {
-        if link.causes.iter().any(|&cause| has_path(&kept, link.effect, cause)) {
+        if has_path(&effects, link.effect, &link.causes) {
             let (causes, effect) = (history.names(&link.causes), history.text(link.effect));
             issues.push(Issue {
                 kind: "cycle",
@@ -383,22 +384,23 @@ fn without_cycles(mut links: Vec<Link>, history: &History<'_>) -> (Vec<Link>, Ve
                 proofs: Vec::new(),
             });
         } else {
+            link.causes.iter().for_each(|&cause| effects.entry(cause).or_default().push(link.effect));
             kept.push(link);
         }
     }
     (kept, issues)
 }
 
-/// Returns whether a path of links leads from one event to another.
-fn has_path(links: &[Link], from: usize, to: usize) -> bool {
+/// Returns whether a path leads from an event to one of the others. `effects` holds the effects of each event.
+fn has_path(effects: &BTreeMap<usize, Vec<usize>>, from: usize, to: &[usize]) -> bool {
     let mut open = vec![from];
     let mut seen = BTreeSet::from([from]);
     while let Some(kind) = open.pop() {
-        if kind == to {
+        if to.contains(&kind) {
             return true;
         }
-        let next = links.iter().filter(|link| link.causes.contains(&kind)).map(|link| link.effect);
-        open.extend(next.filter(|&effect| seen.insert(effect)).collect::<Vec<_>>());
+        let next = effects.get(&kind).into_iter().flatten().copied();
+        open.extend(next.filter(|&effect| seen.insert(effect)));
     }
     false
 }

@@ -680,6 +680,21 @@ fn a_contradiction_in_a_long_chain_is_not_quadratic() {
     assert!(stdout.len() < 10_000_000, "{} bytes", stdout.len());
 }
 
+/// Each link of a chain is searched for a circle, along all links after it. If the search looked at all links of the input at each
+/// step, the time would grow with the cube, to several minutes.
+#[test]
+fn a_long_chain_of_causes_is_not_cubic() {
+    let begun = std::time::Instant::now();
+    let events: Vec<String> = (0..2_000).rev().map(|n| format!("e{n}")).collect();
+    let rules: Vec<Value> = (0..1_999).map(|n| json!([[format!("e{n}")], format!("e{}", n + 1)])).collect();
+    let document = json!({"reasoning_type": "causal", "events": events, "rules": rules});
+    let (stdout, stderr, status) = run(&["--format", "compact"], document.to_string().as_bytes());
+    assert_eq!((stderr.as_str(), status), ("", 0));
+    let found: Value = serde_json::from_str(&stdout).unwrap();
+    assert_eq!(found["causal_chains"][0]["events"].as_array().unwrap().len(), 2_000);
+    assert!(begun.elapsed() < std::time::Duration::from_secs(60), "{:?}", begun.elapsed());
+}
+
 /// Without limits, these small inputs would take minutes or gigabytes of memory.
 #[test]
 fn quadratic_results_are_bounded() {

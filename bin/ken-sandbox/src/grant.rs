@@ -106,11 +106,7 @@ fn duplicate(number: i32) -> Result<OwnedFd, Refusal> {
     // SAFETY: the descriptor is only duplicated; if the caller has not left it open, that is the error.
     #[allow(unsafe_code)]
     let theirs = unsafe { BorrowedFd::borrow_raw(number) };
-    let duplicate =
-        fcntl(theirs, FcntlArg::F_DUPFD_CLOEXEC(3)).map_err(|errno| refused(descriptor_name(number), errno))?;
-    // SAFETY: the kernel has just made this descriptor for us, and nobody else knows it.
-    #[allow(unsafe_code)]
-    Ok(unsafe { <OwnedFd as std::os::fd::FromRawFd>::from_raw_fd(duplicate) })
+    theirs.try_clone_to_owned().map_err(|error| refused(descriptor_name(number), error))
 }
 
 fn descriptor_name(number: i32) -> String {

@@ -6,6 +6,7 @@
 
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -21,6 +22,7 @@ use crate::simd::{Float, GROUP, quantise_group};
 use crate::weights::{Identity, Slice, Weights};
 
 const FORMAT: &str = "ken-int8-1";
+const MODIFIED: &str = "weights_modified_ns";
 
 /// Opens the int8 weights that belong to these f32 weights. If they do not exist, calls `progress` and makes them.
 pub fn open_or_make(
@@ -63,7 +65,7 @@ fn places(floats: &Weights) -> Vec<PathBuf> {
     [Some(beside), cached].into_iter().flatten().collect()
 }
 
-/// Whether the int8 file was made from these weights. Compares length and modification time, and the hash only if these differ.
+/// Whether the int8 file was made from these weights. Compares length and modification time, and the hash only if the time differs.
 fn belongs_to(bytes: &Weights, floats: &Weights, hash: &mut Option<String>) -> bool {
     if bytes.note("form") != Some(FORMAT) {
         return false;
@@ -72,8 +74,24 @@ fn belongs_to(bytes: &Weights, floats: &Weights, hash: &mut Option<String>) -> b
     if bytes.note("weights_length") != Some(length.to_string().as_str()) {
         return false;
     }
-    bytes.note("weights_modified_ns") == Some(modified_ns.to_string().as_str())
-        || bytes.note("weights_sha256") == Some(hash.get_or_insert_with(|| digest(floats.bytes())).as_str())
+    let (known, modified) = (bytes.note(MODIFIED).unwrap_or_default(), modified_ns.to_string());
+    if known == modified {
+        return true;
+    }
+    let belongs = bytes.note("weights_sha256") == Some(hash.get_or_insert_with(|| digest(floats.bytes())).as_str());
+    if belongs && known.len() == modified.len() {
+        // Where the file is read-only, the weights are hashed at every start.
+        let _ = store_time(bytes, known, &modified);
+    }
+    belongs
+}
+
+/// Writes the time of the weights over another one in the header of the int8 file, so that a copy of a model is hashed once.
+fn store_time(bytes: &Weights, known: &str, modified: &str) -> io::Result<()> {
+    let note = |time: &str| format!("\"{MODIFIED}\":\"{time}\"").into_bytes();
+    let place = bytes.bytes().windows(note(known).len()).position(|window| window == note(known));
+    let place = place.ok_or(io::ErrorKind::NotFound)?;
+    File::options().write(true).open(bytes.path())?.write_all_at(&note(modified), place as u64)
 }
 
 fn digest(bytes: &[u8]) -> String {
@@ -173,7 +191,7 @@ fn header(plan: &[Entry], identity: Identity, hash: &str) -> Vec<u8> {
         "form": FORMAT,
         "weights_sha256": hash,
         "weights_length": identity.length.to_string(),
-        "weights_modified_ns": identity.modified_ns.to_string(),
+        MODIFIED: identity.modified_ns.to_string(),
     });
     fields.insert("__metadata__".to_owned(), note);
     let mut offset = 0;
@@ -202,9 +220,8 @@ fn header(plan: &[Entry], identity: Identity, hash: &str) -> Vec<u8> {
 /// Writes to a temporary file and renames it, so that the final name never refers to an incomplete file.
 fn write(path: &Path, plan: &[Entry], header: &[u8], engine: &Engine) -> Result<(), Error> {
     let cannot = |error: io::Error| Error::new(Code::Unavailable, format!("cannot write {}: {error}", path.display()));
-    let folder = path.parent().unwrap_or(Path::new("."));
-    if !folder.ends_with("textgen") || fs::create_dir_all(folder).is_err() {
-        fs::metadata(folder).map_err(cannot)?;
+    if let Some(folder) = path.parent().filter(|folder| folder.ends_with("textgen")) {
+        fs::create_dir_all(folder).map_err(cannot)?;
     }
     let temporary = TemporaryFile(path.with_extension(format!("tmp.{}", std::process::id())));
     let file = File::create(&temporary.0).map_err(cannot)?;

@@ -206,6 +206,16 @@ fn int8_uses_a_file_that_is_created_once() {
 }
 
 #[test]
+fn an_int8_file_that_has_no_place_is_refused_with_the_reason() {
+    let folder = model_that_generates(&[" one"]);
+    std::fs::create_dir(folder.file("model.int8.safetensors")).unwrap();
+    // Nobody can make a folder there.
+    let output = command(folder.path()).env("XDG_CACHE_HOME", "/sys/ken").args(["-p", "a", "--int8"]).output().unwrap();
+    let text = String::from_utf8(output.stderr).unwrap();
+    assert!(text.contains("cannot write /sys/ken/ken/textgen/") && !text.contains("No such file"), "{text}");
+}
+
+#[test]
 fn a_nan_weight_is_named_with_int8_too() {
     let mut folder = Folder::random();
     folder.tensors.get_mut("transformer.h.1.mlp.c_fc.weight").unwrap().1[7] = f32::NAN;

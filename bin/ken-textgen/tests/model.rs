@@ -133,8 +133,16 @@ fn the_int8_file_is_written_once_and_again_when_the_weights_change() {
     };
     let first = make(&folder);
     assert_eq!((make(&folder) == first, messages.get()), (true, 1));
-    // The file has a new modification time but the same contents, so the hash matches and nothing is written.
+    // The weights have a new modification time but the same contents, so the hash matches, and only the time is written.
+    let times = || {
+        let note = Weights::open(&folder.file("model.int8.safetensors")).unwrap();
+        let time = Weights::open(&folder.file("model.safetensors")).unwrap().identity.modified_ns;
+        (note.note("weights_modified_ns").unwrap().to_owned(), time.to_string())
+    };
     folder.write();
+    assert_ne!(times().0, times().1);
+    let first = make(&folder);
+    assert_eq!((times().0, messages.get()), (times().1, 1));
     assert_eq!((make(&folder) == first, messages.get()), (true, 1));
     folder.tensors.get_mut("transformer.wte.weight").unwrap().1[0] += 1.0;
     folder.write();

@@ -202,6 +202,11 @@ fn key(parameters: &[u8], last: u8) -> Option<Input> {
         _ => named(last)?,
     };
     let modifiers = second.unwrap_or(1).saturating_sub(1);
+    // With Super, Hyper or Meta a key is a shortcut of the desktop or of the terminal. As the key alone it could type a letter, or
+    // approve a request.
+    if modifiers & 0b11_1000 != 0 {
+        return None;
+    }
     Some(Input { key, shift: modifiers & 1 != 0 || last == b'Z', alt: modifiers & 2 != 0, ctrl: modifiers & 4 != 0 })
 }
 
@@ -291,6 +296,9 @@ mod tests {
             ("\x1bc\x1bé\x1b\r", "Alt+c Alt+é Alt+Enter"),
             ("\x1b[Z", "Shift+Tab"),
             ("\x1b[13;2u\x1b[27u\x1b[97;5u\x1b[27;2;13~", "Shift+Enter Esc Ctrl+a Shift+Enter"),
+            // Super, Hyper and Meta make it another key; Caps Lock and Num Lock do not.
+            ("\x1b[97;9u\x1b[97;17u\x1b[97;33u\x1b[97;13u\x1b[27;9;97~\x1b[1;9Ax", "x"),
+            ("\x1b[97;65u\x1b[115;129u\x1b[97;133u", "a s Ctrl+a"),
             // Key releases, modifier keys alone, replies to queries and mouse events are not keys.
             ("\x1b[57441;2u\x1b[?1;2c\x1b[<0;1;1Mx", "x"),
             ("\x1b", "Esc"),

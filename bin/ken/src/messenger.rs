@@ -101,10 +101,10 @@ struct Group {
     #[arg(allow_negative_numbers = true)]
     group: Option<String>,
     /// Also answer messages that do not mention the agent
-    #[arg(long)]
+    #[arg(long, requires = "group")]
     no_mention: bool,
     /// Answer only this user; may be repeated
-    #[arg(long, value_name = "USER")]
+    #[arg(long, value_name = "USER", requires = "group")]
     from: Vec<String>,
     /// Remove the group
     #[arg(long, requires = "group", conflicts_with_all = ["no_mention", "from"])]

@@ -193,32 +193,38 @@ pub(crate) fn check(program: &Path, state: &Handover) -> Result<String, Error> {
     let file = state.written()?;
     let failed = |why: String| Error::unavailable(format!("{}: {why}", program.display()));
     keep_over_exec(&file, true).map_err(|errno| failed(errno.desc().to_owned()))?;
-    let (status, said) = run(program, file.as_raw_fd()).map_err(|error| failed(error.to_string()))?;
-    if status.success() {
-        return Ok(said);
-    }
-    let said = if said.is_empty() { status.to_string() } else { said };
-    Err(failed(format!("cannot take over: {said}")).hint("nothing has changed"))
+    let (ended, said) = run(program, file.as_raw_fd()).map_err(|error| failed(error.to_string()))?;
+    let why = match ended {
+        Some(status) if status.success() => return Ok(said),
+        Some(status) if said.is_empty() => status.to_string(),
+        Some(_) => said,
+        None => format!("it has not answered within {} s", CHECK_TIMEOUT.as_secs()),
+    };
+    Err(failed(format!("cannot take over: {why}")).hint("nothing has changed"))
 }
 
-/// Runs the check to its end, or for as long as it may take. Returns its status and what it has written. That is in a file, because the
-/// end of a pipe would be waited for as long as any process has it.
-fn run(program: &Path, state: RawFd) -> std::io::Result<(ExitStatus, String)> {
+/// Runs the check to its end, or for as long as it may take. Returns its status, `None` if it took too long, and what it has written.
+/// That is in a file, because the end of a pipe would be waited for as long as any process has it.
+fn run(program: &Path, state: RawFd) -> std::io::Result<(Option<ExitStatus>, String)> {
     let mut output = File::from(memfd_create("output", MFdFlags::MFD_CLOEXEC)?);
     let mut command = Command::new(program);
     command.args(["--check", "--takeover", &state.to_string()]).stdin(Stdio::null()).process_group(0);
     let mut child = command.stdout(output.try_clone()?).stderr(output.try_clone()?).spawn()?;
     let end = Instant::now() + CHECK_TIMEOUT;
-    while child.try_wait()?.is_none() && Instant::now() < end {
+    let mut ended = child.try_wait()?;
+    while ended.is_none() && Instant::now() < end {
         std::thread::sleep(POLL_INTERVAL);
+        ended = child.try_wait()?;
     }
     if let Ok(group) = i32::try_from(child.id()) {
         let _ = killpg(Pid::from_raw(group), Signal::SIGKILL);
     }
-    let (status, mut said) = (child.wait()?, String::new());
+    child.wait()?;
+    let mut said = Vec::new();
     output.rewind()?;
-    output.take(MAX_OUTPUT_BYTES).read_to_string(&mut said)?;
-    Ok((status, said.trim().to_owned()))
+    output.take(MAX_OUTPUT_BYTES).read_to_end(&mut said)?;
+    // The limit may cut a character.
+    Ok((ended, String::from_utf8_lossy(&said).trim().to_owned()))
 }
 
 /// Runs the new program in the place of this one. Returns only if that fails; then everything is as before.

@@ -6,7 +6,7 @@ use std::path::Path;
 use ken_types::Error;
 use serde::Serialize;
 
-use crate::hexadecimal;
+use crate::sha256_hex;
 
 /// The limits of one skill. All its files are read whenever one has changed, to see whether they are still what was accepted.
 const MAX_FILES: usize = 128;
@@ -58,7 +58,7 @@ pub(crate) fn beside(folder: &Path, skill_file: &str) -> Result<Vec<SkillFile>, 
             })?;
             let bytes = content.len() as u64;
             left -= bytes;
-            files.push(SkillFile { path, bytes, sha256: hexadecimal(&content) });
+            files.push(SkillFile { path, bytes, sha256: sha256_hex(&content) });
         }
     }
     files.sort_by(|one, other| one.path.cmp(&other.path));
@@ -67,6 +67,6 @@ pub(crate) fn beside(folder: &Path, skill_file: &str) -> Result<Vec<SkillFile>, 
 
 /// Returns the text whose digest stands for a skill with further files.
 pub(crate) fn manifest(skill_file: &str, text: &str, files: &[SkillFile]) -> String {
-    let first = format!("{} {skill_file}\n", hexadecimal(text.as_bytes()));
+    let first = format!("{} {skill_file}\n", sha256_hex(text.as_bytes()));
     files.iter().fold(first, |lines, file| format!("{lines}{} {}\n", file.sha256, file.path))
 }

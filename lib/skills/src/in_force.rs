@@ -139,7 +139,7 @@ mod tests {
     use serde::Deserialize;
 
     use super::*;
-    use crate::{Stamp, hexadecimal};
+    use crate::{Stamp, sha256_hex};
 
     fn put(file: &Path, text: &str) {
         fs::create_dir_all(file.parent().unwrap()).unwrap();
@@ -156,7 +156,7 @@ mod tests {
         for place in projects {
             let file = sources.workspace.join(place).join("AGENTS.md");
             put(&file, place);
-            accepted.projects.insert(file.display().to_string(), hexadecimal(place.as_bytes()));
+            accepted.projects.insert(file.display().to_string(), sha256_hex(place.as_bytes()));
         }
         if let Some(other) = skill {
             let file = folder.path().join("skills/own/SKILL.md");

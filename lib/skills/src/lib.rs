@@ -57,6 +57,6 @@ impl State {
 }
 
 /// Returns a SHA-256 in hexadecimal.
-pub fn hexadecimal(bytes: &[u8]) -> String {
+pub fn sha256_hex(bytes: &[u8]) -> String {
     hex::encode(&Sha256::digest(bytes))
 }

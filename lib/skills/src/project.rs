@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use ken_types::Error;
 use serde::Serialize;
 
-use crate::{Accepted, State, hexadecimal};
+use crate::{Accepted, State, sha256_hex};
 
 /// The name of the file, in the root of the workspace.
 pub const PROJECT_FILE: &str = "AGENTS.md";
@@ -35,7 +35,7 @@ impl Project {
         if text.trim().is_empty() {
             return Ok(None);
         }
-        let sha256 = hexadecimal(text.as_bytes());
+        let sha256 = sha256_hex(text.as_bytes());
         let state = match accepted.projects.get(&file.display().to_string()) {
             Some(known) if *known == sha256 => State::Accepted,
             Some(_) => State::Changed,

@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use crate::files::{SkillFile, beside, manifest};
 use crate::source::SKILL_FILE;
-use crate::{Accepted, State, hexadecimal};
+use crate::{Accepted, State, sha256_hex};
 
 /// The maximum size of a `SKILL.md`, in bytes.
 pub const SKILL_BYTES: u64 = 64 * 1024;
@@ -79,7 +79,7 @@ impl Skill {
             name: name.to_owned(),
             description: description.split_whitespace().collect::<Vec<_>>().join(" "),
             state: State::New,
-            sha256: hexadecimal(text.as_bytes()),
+            sha256: sha256_hex(text.as_bytes()),
             files: Vec::new(),
             file,
             text,
@@ -97,14 +97,19 @@ impl Skill {
         let text = String::from_utf8(bytes).map_err(|_| Error::invalid("", "not UTF-8"))?;
         let absolute = std::path::absolute(file).map_err(|error| Error::invalid("", error.to_string()))?;
         let folder = absolute.parent().unwrap_or(&absolute);
-        let name = folder.file_name().unwrap_or_default().to_string_lossy();
+        // A path that ends in `..` has no name. The name of a link is not that of the folder to which it leads.
+        let named = match folder.file_name() {
+            Some(_) => folder.to_owned(),
+            None => folder.canonicalize().map_err(|error| Error::invalid("", error.to_string()))?,
+        };
+        let name = named.file_name().unwrap_or_default().to_string_lossy();
         let mut skill = match copies.iter().find(|copy| copy.name == name && copy.text == text) {
             Some(copy) => Skill { file: Some(file.to_owned()), ..copy.clone() },
             None => Skill::new(&name, text, Some(file.to_owned()))?,
         };
         skill.files = beside(folder, SKILL_FILE)?;
         if !skill.files.is_empty() {
-            skill.sha256 = hexadecimal(manifest(SKILL_FILE, &skill.text, &skill.files).as_bytes());
+            skill.sha256 = sha256_hex(manifest(SKILL_FILE, &skill.text, &skill.files).as_bytes());
         }
         Ok(skill)
     }
@@ -117,7 +122,7 @@ impl Skill {
             return Err(Error::not_found(format!("the skill {} has no file {path:?}", self.name)));
         };
         let content = ken_trusted::read_below(folder, Path::new(path), known.bytes)?;
-        if hexadecimal(&content) != known.sha256 {
+        if sha256_hex(&content) != known.sha256 {
             return Err(Error::conflict(format!("{path} has just been changed")));
         }
         Ok(content)

@@ -768,6 +768,34 @@ fn a_lost_lease_stops_the_writing() {
     assert!(store.events().is_empty());
 }
 
+/// Tools whose list takes long to load.
+struct SlowList;
+
+impl Tools for SlowList {
+    fn refresh(&self) -> Pending<'_, ()> {
+        Box::pin(tokio::time::sleep(Duration::from_millis(600)))
+    }
+
+    fn list(&self, _agent: &str) -> Vec<ToolSpec> {
+        Vec::new()
+    }
+
+    fn call(&self, _requested: RequestedCall, _grant: Option<Grant>) -> Pending<'static, Result<ToolResult, String>> {
+        Box::pin(std::future::pending())
+    }
+}
+
+#[test]
+fn the_time_of_a_turn_runs_from_its_claim() {
+    for attempt in [1, 2] {
+        let (mut agent, store) = agent(vec![vec![Act::Hang]]);
+        agent.ports.tools = Arc::new(SlowList);
+        let (_, took) = run(&agent, Claim { attempt, time_left_ms: 1_000, ..claim("hello") });
+        assert_eq!(store.kept.lock().settled.clone().unwrap().error.unwrap().name, "timeout");
+        assert!((1_000..1_100).contains(&took.as_millis()), "{attempt}: {took:?}");
+    }
+}
+
 /// Aborts while the model hangs or a tool runs, and after the time limit.
 #[test]
 fn an_abort_closes_everything_and_keeps_the_partial_text() {

@@ -80,6 +80,21 @@ fn a_flood_is_cut_in_its_middle() {
 }
 
 #[test]
+fn a_long_list_of_changed_files_says_how_many_more_there_are() {
+    let home = Home::new();
+    for (count, more) in [(100, ""), (101, "[and 1 more]\n")] {
+        let call =
+            json!({"shell": format!("mkdir d{count}; cd d{count}; seq {count} | xargs touch"), "cwd": "repos/site"});
+        let output = home.command(&["run", "--format", "summary", "--json", &call.to_string()]).output().unwrap();
+        let text = String::from_utf8(output.stdout).unwrap();
+        let (listed, rest) = text.split_at(text.rfind("\nchanged ").unwrap() + 1);
+        assert_eq!(listed.lines().count(), 99, "{text}");
+        let (_, rest) = rest.split_once('\n').unwrap();
+        assert!(rest.starts_with(&format!("{more}undo: ken undo ")), "{rest}");
+    }
+}
+
+#[test]
 fn a_command_that_does_not_end_is_ended_with_all_that_it_started() {
     let home = Home::new();
     let begun = Instant::now();

@@ -228,8 +228,8 @@ fn list_all(tables: &dyn Tables, args: &ListKnowledge) -> Result<KnowledgePage, 
     Ok(to_page(found, page))
 }
 
-/// Returns a page of the entries that a query finds. The position of a page counts from the best match. Entries that are newer than the
-/// first page are left out.
+/// Returns a page of the entries that a query finds. The position of a page counts from the best match, among the entries that are no
+/// newer than the first page.
 fn list_found(tables: &dyn Tables, args: &ListKnowledge, q: &str) -> Result<KnowledgePage, Error> {
     let name = list_name(args);
     let [newest, skip] = match &args.after {
@@ -245,9 +245,10 @@ fn list_found(tables: &dyn Tables, args: &ListKnowledge, q: &str) -> Result<Know
     let query = Query::of_list(q);
     let max = (MAX_RANKED, MAX_RANKED);
     let (hits, weights) = candidates(tables, Index::Knowledge, &query, None, max, &mut |_| Ok(Some(())))?;
+    let hits = hits.into_iter().filter(|(hit, ())| *hit <= newest);
     let mut found = Vec::new();
     for (number, (hit, ())) in (0..).zip(hits) {
-        if number < skip || hit > newest || found.len() > args.limit as usize {
+        if number < skip || found.len() > args.limit as usize {
             continue;
         }
         let entry = tables.knowledge_by_key(hit)?.map(|(entry, _)| entry);

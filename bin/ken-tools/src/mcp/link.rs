@@ -37,7 +37,7 @@ pub(super) const START: Duration = Duration::from_secs(30);
 const PING: Duration = Duration::from_secs(5);
 /// The minimum time between two reports on how far a call has come.
 const BETWEEN_REPORTS: Duration = Duration::from_secs(1);
-/// The maximum number of calls whose reports are kept. A server can make up tokens.
+/// The maximum number of reports that are kept until they are told. More calls than this do not run at the same time.
 const MAX_REPORTED: usize = 64;
 /// The maximum length of the text in a report, in bytes.
 const MAX_REPORT_BYTES: usize = 200;
@@ -100,9 +100,12 @@ impl ClientHandler for Handler {
             message: said.message.map(text),
         };
         let mut reported = self.reported.lock();
-        if reported.len() < MAX_REPORTED {
-            reported.insert(said.progress_token, report);
+        // Nobody takes a report that comes after the end of its call, or for a token that the server has made up. The calls that are under
+        // way lose one report at most, and the next one tells more.
+        if reported.len() >= MAX_REPORTED {
+            reported.clear();
         }
+        reported.insert(said.progress_token, report);
     }
 }
 

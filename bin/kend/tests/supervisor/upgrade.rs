@@ -70,9 +70,14 @@ fn a_program_that_cannot_take_over_changes_nothing() {
     let (kend, program) = start(&home);
     let before = pids(&kend, &["a", "b"]);
     let script = home.path("script");
-    for (text, why) in
-        [("echo 'of form 2' >&2; exit 2", "of form 2"), ("exit 0 |", "cannot take over"), ("sleep 60", "signal")]
-    {
+    for (text, why) in [
+        ("echo 'of form 2' >&2; exit 2", "of form 2"),
+        ("exit 0 |", "cannot take over"),
+        ("kill -9 $$", "cannot take over: signal: 9 (SIGKILL)"),
+        // What it says is cut inside a character.
+        ("printf '%4095sé' end; exit 2", "cannot take over: end"),
+        ("printf 'a warning'; sleep 60", "cannot take over: it has not answered within 5 s"),
+    ] {
         std::fs::write(&script, format!("#!/bin/sh\n{text}\n")).unwrap();
         std::fs::set_permissions(&script, std::fs::Permissions::from_mode(0o755)).unwrap();
         install(&script, &program);
