@@ -237,6 +237,10 @@ fn models_are_tried_on_recorded_turns_and_nothing_is_executed() {
     assert!(shown.contains("valve  differs: ") && shown.contains("error: "), "{shown}");
     assert_eq!(ran(&["rm", "valve"], 0), "");
     assert!(ran(&["rm", "valve"], 2).contains("there is no case valve"));
+    for (arguments, at) in [(&["rm", "A.b"][..], "NAME"), (&["add", &id, "--name", "A.b"], "--name")] {
+        let refused = ran(arguments, 2);
+        assert!(refused.contains(&format!("\"at\":\"{at}\"")), "{refused}");
+    }
     // A record that cannot be deleted is not reported as missing.
     std::fs::create_dir(cases.join("folder.json")).unwrap();
     let error = ran(&["rm", "folder"], 75);

@@ -66,7 +66,7 @@ impl Operation for List {
             // Fail early if the path is not a folder or leads through a link.
             tree.folder(&self.path)?;
             let max = self.max_entries.unwrap_or(ENTRIES).min(MAX_ENTRIES);
-            let ignored = if self.all { None } else { Some(Ignored::on_disk(settings)?) };
+            let ignored = if self.all { None } else { Some(Ignored::around(settings, &self.path)?) };
             let mut walk = walk(settings, &self.path, ignored);
             walk.max_depth(Some(self.depth.unwrap_or(2).max(1)));
             let mut entries = walk.build().flatten().skip(1).filter_map(|entry| {

@@ -93,7 +93,7 @@ impl Search {
     fn search(&self, settings: &Settings, tree: &Tree, pattern: &Regex) -> Result<SearchResult, Error> {
         tree.folder(&self.path)?;
         let max = self.max_matches.unwrap_or(DEFAULT_MATCHES).clamp(1, MAX_MATCHES);
-        let ignored = if self.all { None } else { Some(Ignored::on_disk(settings)?) };
+        let ignored = if self.all { None } else { Some(Ignored::around(settings, &self.path)?) };
         let mut walk = walk(settings, &self.path, ignored);
         if let Some(glob) = &self.glob {
             let wrong = |error: ignore::Error| Error::invalid("/glob", error.to_string());

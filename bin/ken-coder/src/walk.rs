@@ -33,7 +33,8 @@ pub(crate) fn walk(settings: &Settings, folder: &RelPath, ignored: Option<Arc<Ig
         let is_folder = entry.file_type().is_some_and(|kind| kind.is_dir());
         let is_ignored = |ignored: &Arc<Ignored>| {
             let place = place_of(&root, entry.path());
-            place.is_some_and(|place| place != start && ignored.takes(&start, &place, is_folder))
+            let top = ignored.top.as_ref().unwrap_or(&start);
+            place.is_some_and(|place| place != start && ignored.takes(top, &place, is_folder))
         };
         entry.file_name() != ".git" && !ignored.as_ref().is_some_and(is_ignored)
     });
@@ -51,6 +52,8 @@ pub(crate) fn place_of(settings: &Settings, path: &Path) -> Option<RelPath> {
 pub(crate) struct Ignored {
     /// `None` if only the given patterns count.
     tree: Option<Tree>,
+    /// The outermost folder whose patterns count. `None` for the one where a walk begins.
+    top: Option<RelPath>,
     state: Mutex<State>,
 }
 
@@ -67,13 +70,22 @@ impl Ignored {
     /// Returns the rules as they are on disk. They are read when a walk comes to their folder.
     pub(crate) fn on_disk(settings: &Settings) -> Result<Arc<Ignored>, Error> {
         let tree = Some(Tree::open(settings)?);
-        Ok(Arc::new(Ignored { tree, state: Mutex::default() }))
+        Ok(Arc::new(Ignored { tree, top: None, state: Mutex::default() }))
+    }
+
+    /// Returns the rules as they are on disk for a walk over this folder: also those of the folders around it, up to its repository, or else
+    /// up to the workspace.
+    pub(crate) fn around(settings: &Settings, folder: &RelPath) -> Result<Arc<Ignored>, Error> {
+        let tree = Tree::open(settings)?;
+        let mut folders = std::iter::once(folder.clone()).chain(folder.folders());
+        let top = folders.find(|place| tree.kind(&place.join(".git")).is_some()).unwrap_or_default();
+        Ok(Arc::new(Ignored { tree: Some(tree), top: Some(top), state: Mutex::default() }))
     }
 
     /// Returns the rules of an earlier walk. What has been written since has no effect on them.
     pub(crate) fn recorded(patterns: &Patterns) -> Arc<Ignored> {
         let state = State { patterns: patterns.clone(), ..State::default() };
-        Arc::new(Ignored { tree: None, state: Mutex::new(state) })
+        Arc::new(Ignored { tree: None, top: None, state: Mutex::new(state) })
     }
 
     pub(crate) fn patterns(&self) -> Patterns {
@@ -101,11 +113,11 @@ impl Ignored {
         lines
     }
 
-    /// Whether a walk that began at `start` leaves out a place in a folder that it has not left out.
-    fn takes(&self, start: &RelPath, place: &RelPath, is_folder: bool) -> bool {
+    /// Whether a walk leaves out a place in a folder that it has not left out, by the patterns of the folders up to `top`.
+    fn takes(&self, top: &RelPath, place: &RelPath, is_folder: bool) -> bool {
         let mut state = self.state.lock();
         let mut folder = place.clone();
-        while let Some((parent, _)) = folder.split().filter(|_| folder != *start) {
+        while let Some((parent, _)) = folder.split().filter(|_| folder != *top) {
             // Patterns of a deeper folder take precedence.
             let rules = state.rules_of(&parent, self.tree.as_ref());
             let found =

@@ -1,6 +1,5 @@
 //! The body of `/v1/execute`. Each field has an old and a new name.
 
-use std::borrow::Cow;
 use std::sync::Arc;
 
 use ken_flow::{Catalog, Data, Definition, Mode, Protocols};
@@ -17,20 +16,15 @@ use crate::failure::unprocessable;
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Body<'a> {
-    #[serde(borrow, default)]
-    workflow: Option<Cow<'a, str>>,
-    #[serde(borrow, default)]
-    template_name: Option<Cow<'a, str>>,
-    #[serde(default)]
+    workflow: Option<String>,
+    template_name: Option<String>,
     protocol_names: Option<Vec<String>>,
-    #[serde(borrow, default)]
-    coordination_mode: Option<Cow<'a, str>>,
-    #[serde(borrow, default)]
+    coordination_mode: Option<String>,
+    #[serde(borrow)]
     data: Option<&'a RawValue>,
-    #[serde(borrow, default)]
+    #[serde(borrow)]
     initial_data: Option<&'a RawValue>,
-    #[serde(borrow, default)]
-    pub(crate) session_id: Option<Cow<'a, str>>,
+    session_id: Option<String>,
 }
 
 /// The same fields with owned values, to find out which one is wrong.
@@ -139,14 +133,10 @@ fn one_of<'a>(
 /// Returns a workflow of the catalog. The error is 503 if its file is invalid.
 fn named(catalog: &Catalog, name: &str) -> Result<Arc<Definition>, Failure> {
     catalog.find(name).map_err(|error| match error.code {
-        Code::NotFound => Error {
-            hint: error
-                .hint
-                .filter(|hint| hint.starts_with("did you mean"))
-                .or_else(|| Some("GET /v1/templates lists the workflows".to_owned())),
-            ..error
+        Code::NotFound => {
+            Error { hint: error.hint.or_else(|| Some("GET /v1/templates lists the workflows".to_owned())), ..error }
+                .into()
         }
-        .into(),
         _ => Failure::from(Error::unavailable(format!("the workflow {name} cannot be read: {error}"))),
     })
 }

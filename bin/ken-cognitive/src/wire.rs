@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use ken_flow::{Data, Definition};
-use ken_types::Error;
 use ken_types::ops::Nothing;
 use ken_types::ops::cognitive::{AuditVerify, CheckWorkflow, Workflow, Workflows, WorkflowsCheck, WorkflowsList};
+use ken_types::{Code, Error};
 use ken_wire::Table;
 use serde_json::json;
 
@@ -34,13 +34,18 @@ fn entry(definition: &Definition) -> Workflow {
     }
 }
 
+const LISTED: &str = "`ken-workflow list --public` shows the workflows that clients may start";
+
 async fn check(app: &Cognitive, args: &CheckWorkflow) -> Result<Nothing, Error> {
     if args.name == research::NAME {
         return app.research.check(&args.payload).await.map(|()| Nothing {});
     }
-    let definition = app.catalog.find(&args.name)?;
+    let definition = app.catalog.find(&args.name).map_err(|error| match error.code {
+        Code::NotFound if error.hint.is_none() => error.hint(LISTED),
+        _ => error,
+    })?;
     if !definition.is_public() {
-        return Err(Error::not_found(format!("there is no public workflow `{}`", args.name)));
+        return Err(Error::not_found(format!("there is no public workflow `{}`", args.name)).hint(LISTED));
     }
     // `at` is a pointer into the payload.
     definition.check(&Data::from_value(&args.payload)?)?;

@@ -32,12 +32,7 @@ pub(crate) fn is_finite(tokens: &[Token], index: usize) -> bool {
     if token.is(lex::VERB_S | lex::VERB_PAST) {
         return !after_noun_mark && !before.is(lex::BE) && !is_counted(tokens, index);
     }
-    if token.is(lex::VERB_BASE) {
-        return before.hash != TO
-            && !after_noun_mark
-            && (before.is(lex::PRONOUN) || !is_noun_after_article(tokens, index));
-    }
-    false
+    before.hash != TO && !after_noun_mark && (before.is(lex::PRONOUN) || !is_noun_after_article(tokens, index))
 }
 
 /// Whether a verb certainly says something of a subject. A word that could be a noun or a participle as well, as in "envelopes,
@@ -61,9 +56,9 @@ pub(crate) fn has_predicate(tokens: &[Token]) -> bool {
 
 /// Whether a singular article precedes the word without a plural in between: "a large set", "a very compact file".
 fn is_noun_after_article(tokens: &[Token], index: usize) -> bool {
-    let phrase =
+    let mut phrase =
         tokens.iter().take(index).rev().take(3).take_while(|token| token.kind == Kind::Word && !token.has(PLURAL));
-    phrase.into_iter().any(|token| matches!(token.hash, A | AN))
+    phrase.any(|token| matches!(token.hash, A | AN))
 }
 
 /// Whether the word before this past form stands for people or things: "some wished for more".

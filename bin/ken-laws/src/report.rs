@@ -12,7 +12,7 @@ use crate::finding::Finding;
 use crate::input::Subject;
 use crate::judge::{Judgement, MAX_EVIDENCE_BYTES, Unread};
 use crate::review::Review;
-use crate::rubric::{Effect, FEATURES, Feature, LAWS, Set};
+use crate::rubric::{BARS, Effect, FEATURES, Feature, LAWS, Set};
 use crate::score::{Score, Status, Tally};
 use crate::sources::{Compared, Source};
 
@@ -352,9 +352,9 @@ fn strength(tally: &Tally) -> Cow<'static, str> {
     }
 }
 
-/// For each law below the bar of the strict verdict, a line with the strengths that it lacks.
+/// For each law below the overall score that the strict verdict needs, a line with the strengths that it lacks.
 fn missing(score: &Score) -> impl Iterator<Item = Cow<'static, str>> {
-    const HIGH: i32 = 850;
+    const HIGH: i32 = BARS[2].pass;
     let found: Set = score.tallies.iter().fold(0, |set, tally| set | 1 << tally.place);
     let low = LAWS.iter().zip(score.laws).filter(|(_, points)| *points < HIGH);
     low.filter_map(move |(row, _)| {

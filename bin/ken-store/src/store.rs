@@ -273,12 +273,12 @@ impl Store {
 
     /// Reads a page, and extends the time to live of the stream if the caller asks for that.
     async fn page_extending_life(&self, args: ReadStream) -> Result<StreamPage, Error> {
-        let touch = args.touch;
+        let touched = args.touch.then(|| args.stream.clone());
         let page = self.page(args).await?;
         let lifetime = page.public.as_ref().and_then(|public| public.lifetime);
-        if touch && matches!(lifetime, Some(Lifetime::Ttl(_))) {
+        if let (Some(name), Some(Lifetime::Ttl(_))) = (touched, lifetime) {
             let key = page.id.cast_signed();
-            self.writer.write(false, move |tables, change| ops::public::touch(tables, key, change)).await?;
+            self.writer.write(false, move |tables, change| ops::public::touch(tables, &name, key, change)).await?;
         }
         Ok(page)
     }

@@ -33,8 +33,7 @@ fn own_issues(rule: &Rule<'_>) -> Vec<Issue> {
         if !seen.insert(*premise) {
             let message = format!("\"{wording}\" is a premise twice");
             issues.push(Issue::warning("repeated_premise", rule.at(), message));
-        }
-        if seen.contains(&premise.opposite()) {
+        } else if seen.contains(&premise.opposite()) {
             let message = format!("\"{wording}\" is a premise, and so is its negation: the rule never applies");
             issues.push(Issue::warning("impossible", rule.at(), message));
         }
@@ -97,15 +96,15 @@ impl<'b, 'v> SameConclusion<'b, 'v> {
         let mut search = Search::of(&self.rules);
         let mut issues = Vec::new();
         for (place, Rival { rule, .. }) in self.rules.iter().enumerate() {
+            if search.work > MAX_WORK {
+                issues.push(Issue::warning("search_cut", "/rules", "too many alike rules to compare them all"));
+                break;
+            }
             issues.extend(search.smaller(place).map(|by| {
                 let (number, by) = (rule.number, by.number);
                 let message = format!("rule {number} adds nothing: rule {by} concludes the same from less");
                 Issue::warning("subsumed", rule.at(), message)
             }));
-            if search.work > MAX_WORK {
-                issues.push(Issue::warning("search_cut", "/rules", "too many alike rules to compare them all"));
-                break;
-            }
         }
         issues
     }

@@ -71,6 +71,27 @@ fn all_problems_are_found_at_once() {
 }
 
 #[test]
+fn a_rule_with_a_premise_and_its_negation_is_impossible_once() {
+    let answer = validate(&json!({"rules": [[["p", "not p", "p"], "q"]]}));
+    assert_eq!(issues(&answer)[..2], ["impossible /rules/0", "repeated_premise /rules/0"]);
+    assert_eq!(issues(&answer).iter().filter(|issue| issue.starts_with("impossible")).count(), 1);
+}
+
+/// A rule counts its comparisons with the rules that share a premise, itself included. The last of these rules passes the limit of
+/// 20,000,000, which is no reason to say that rules were not compared; with one more rule it is.
+#[test]
+fn the_search_is_cut_only_if_a_rule_is_left_out() {
+    let alike = |number: usize, head: &str| {
+        (0..number).map(|own| json!([["shared", format!("own {own}")], head])).collect::<Vec<Value>>()
+    };
+    for (last, cut) in [(75, false), (76, true)] {
+        let rules = [alike(4_471, "one"), alike(last, "two")].concat();
+        let answer = validate(&json!({ "rules": rules }));
+        assert_eq!(answer.to_string().contains("too many alike rules"), cut, "{last}");
+    }
+}
+
+#[test]
 fn conflicts_come_with_both_proofs() {
     let rules = json!([[["bird"], "it can fly"], [["penguin"], "bird"], [["penguin"], "it cannot fly"]]);
     let answer = validate(&json!({"rules": rules}));

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use ken_flow::{Catalog, Data, Definition, Engine, Outcome, Protocols, Request, Settings, Status, load};
-use ken_tool::{Answer, Error, Filter, Replied, Reply, Verdict};
+use ken_tool::{Answer, Code, Error, Filter, Replied, Reply, Verdict};
 use serde::Serialize;
 use tokio::runtime::{Builder, Runtime};
 
@@ -86,7 +86,10 @@ impl OpenedWorkflow {
         let workflow = if workflow.contains('/') || workflow.ends_with(".json") {
             Arc::new(load(Path::new(workflow), &protocols)?)
         } else {
-            Catalog::usual(protocols.clone()).find(workflow)?
+            Catalog::usual(protocols.clone()).find(workflow).map_err(|error| match error.code {
+                Code::NotFound if error.hint.is_none() => error.hint("`ken-workflow list` shows the workflows"),
+                _ => error,
+            })?
         };
         let runtime = Builder::new_current_thread().enable_all().build();
         Ok(OpenedWorkflow {

@@ -129,10 +129,10 @@ pub(crate) fn show(globals: &Globals, gateway: &mut Gateway, id: &str, as_json: 
     if as_json {
         return print_json(&record);
     }
-    let request = gateway.whole_request(id)?;
+    let request = gateway.with_whole_diff(&record)?;
     print_text(&request.text())?;
     print_line(&format!("\n{id} {}", status(&record, &request)))?;
-    match request.digest.filter(|_| request.status == "pending") {
+    match request.digest.as_ref().filter(|_| request.is_pending()) {
         // Who approves a long diff names its digest, which only somebody knows to whom all of it was shown.
         Some(digest) => print_line(&format!("to approve it: {} approve {id} --digest {digest}", globals.command())),
         None => Ok(()),

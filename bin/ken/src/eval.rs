@@ -82,11 +82,11 @@ fn folder(places: &Places) -> PathBuf {
     places.config.with_file_name("evals")
 }
 
-fn file(places: &Places, name: &str) -> Result<PathBuf, Error> {
+fn file(places: &Places, at: &str, name: &str) -> Result<PathBuf, Error> {
     let is_plain = |char: char| char.is_ascii_lowercase() || char.is_ascii_digit() || "-_".contains(char);
     if !(1..=64).contains(&name.len()) || !name.chars().all(is_plain) {
         let message = format!("{name:?} is not a name of a case: 1 to 64 characters a-z, 0-9, - and _");
-        return Err(Error::invalid("--name", message));
+        return Err(Error::invalid(at, message));
     }
     Ok(folder(places).join(format!("{name}.json")))
 }
@@ -97,7 +97,7 @@ fn make(places: &Places, add: &Add) -> Result<(), Error> {
     let id = submission.and_then(Value::as_str).unwrap_or(&add.run);
     let short: String = id.chars().take(8).collect();
     let name = add.name.as_deref().unwrap_or(&short);
-    let file = file(places, name)?;
+    let file = file(places, "--name", name)?;
     let images = case.pointer("/record/images").and_then(Value::as_u64);
     if images.is_some_and(|images| images > 0) {
         let message = "its prompt has images, which a case cannot hold";
@@ -145,7 +145,7 @@ fn list(places: &Places, args: &ListArgs) -> Result<(), Error> {
 
 fn remove(places: &Places, named: &Named) -> Result<(), Error> {
     for name in &named.names {
-        let file = file(places, name)?;
+        let file = file(places, "NAME", name)?;
         fs::remove_file(&file).map_err(|error| match error.kind() {
             ErrorKind::NotFound => unknown(name),
             _ => Error::unavailable(format!("{}: {error}", file.display())),
@@ -199,7 +199,7 @@ fn run_cases(places: &Places, args: &Run) -> Outcome {
     };
     let socket = places.socket(MODEL).display().to_string();
     let words = ["--model", &model, "--model-socket", &socket];
-    let mut differing = 0;
+    let mut different = 0;
     for (name, file) in &cases {
         let case = read(file)?;
         let mut result = Value::Null;
@@ -210,14 +210,14 @@ fn run_cases(places: &Places, args: &Run) -> Outcome {
             Ok(())
         })?;
         result["name"] = json!(name);
-        differing += usize::from(!is_same(&result));
+        different += usize::from(!differing(&result).is_empty());
         if args.json { print_json(&result)? } else { show(name, &result)? }
     }
     if !args.json {
         let all = cases.len();
-        print_line(&format!("{model}: {} of {all} the same", all - differing))?;
+        print_line(&format!("{model}: {} of {all} the same", all - different))?;
     }
-    Ok(ExitCode::from(u8::from(differing > 0)))
+    Ok(ExitCode::from(u8::from(different > 0)))
 }
 
 fn first_model(places: &Places) -> Result<String, Error> {
@@ -229,10 +229,6 @@ fn first_model(places: &Places) -> Result<String, Error> {
 
 fn differing(result: &Value) -> Vec<&str> {
     items(result, "differs").iter().filter_map(Value::as_str).collect()
-}
-
-fn is_same(result: &Value) -> bool {
-    result.get("differs").is_some_and(Value::is_array) && differing(result).is_empty()
 }
 
 /// Prints one line for the case and two for each difference.

@@ -79,10 +79,16 @@ impl Gateway {
     /// Returns one request with all of its diff, as a person reads it. Its digest is that of the text that arrived, so
     /// that an approval with it is one of exactly this text.
     pub fn whole_request(&mut self, id: &str) -> Result<Request, Error> {
-        let request = Request::of(&self.approval(id)?);
+        let record = self.approval(id)?;
+        self.with_whole_diff(&record)
+    }
+
+    /// Returns the request of a record that [`Gateway::approval`] has returned, as [`Gateway::whole_request`] does.
+    pub fn with_whole_diff(&mut self, record: &Value) -> Result<Request, Error> {
+        let request = Request::of(record);
         let mut request = request.ok_or_else(|| Error::internal("the gateway's answer is no request"))?;
         if request.digest.is_some() {
-            let diff = self.diff(id)?;
+            let diff = self.diff(&request.id)?;
             request.set_diff(&diff, hex::encode(&Sha256::digest(&diff)));
         }
         Ok(request)

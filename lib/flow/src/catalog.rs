@@ -59,7 +59,7 @@ impl Catalog {
         Catalog::new(own.chain(share::find("workflows")).collect(), protocols)
     }
 
-    /// Finds a workflow by name. Returns `not_found`, or `invalid` with file and place when its file is invalid.
+    /// Finds a workflow by name. Returns `not_found`, with a hint if another workflow has a similar name, or `invalid` with file and place when its file is invalid.
     pub fn find(&self, name: &str) -> Result<Arc<Definition>, Error> {
         let unknown = || Error::not_found(format!("there is no workflow `{name}`"));
         if !is_name(name) {
@@ -67,38 +67,32 @@ impl Catalog {
         }
         let file = format!("{name}.json");
         let found = self.folders.iter().find_map(|folder| self.read(&folder.join(&file)));
-        found.unwrap_or_else(|| Err(unknown().hint(self.suggestion(name))))
+        found.unwrap_or_else(|| Err(self.with_suggestion(unknown(), name)))
     }
 
-    /// A hint that names the workflow with a similar name, if there is one.
-    fn suggestion(&self, name: &str) -> String {
-        let files = self.files();
+    /// Adds a hint that names the workflow with a similar name, if there is one.
+    fn with_suggestion(&self, error: Error, name: &str) -> Error {
+        let files: Vec<_> = self.folders.iter().flat_map(|folder| files(folder).unwrap_or_default()).collect();
         match nearest(name, files.iter().map(|(known, _)| known.as_str())) {
-            Some(known) => format!("did you mean `{known}`?"),
-            None => "`ken-workflow list` shows the workflows".to_owned(),
+            Some(known) => error.hint(format!("did you mean `{known}`?")),
+            None => error,
         }
     }
 
-    /// All files with the name of a workflow, those of the first folder first.
-    fn files(&self) -> Vec<(String, PathBuf)> {
-        let entries = self.folders.iter().filter_map(|folder| fs::read_dir(folder).ok());
-        let paths = entries.flatten().flatten().map(|entry| entry.path());
-        let named = paths.filter_map(|path| {
-            let is_json = path.extension().is_some_and(|end| end == "json");
-            let name = path.file_stem()?.to_str().filter(|name| is_json && is_name(name))?;
-            Some((name.to_owned(), path))
-        });
-        named.collect()
-    }
-
-    /// Every workflow by name, or the error of its file.
+    /// Every workflow by name, or the error of its file. A folder that cannot be read is in the list as well, by its path.
     pub fn list(&self) -> BTreeMap<String, Result<Arc<Definition>, Error>> {
         let mut all = BTreeMap::new();
-        for (name, path) in self.files() {
-            if !all.contains_key(&name)
-                && let Some(workflow) = self.read(&path)
-            {
-                all.insert(name, workflow);
+        for folder in &self.folders {
+            let files = files(folder).unwrap_or_else(|error| {
+                all.insert(folder.display().to_string(), Err(unreadable(folder, &error)));
+                Vec::new()
+            });
+            for (name, path) in files {
+                if !all.contains_key(&name)
+                    && let Some(workflow) = self.read(&path)
+                {
+                    all.insert(name, workflow);
+                }
             }
         }
         all
@@ -140,6 +134,20 @@ impl Version {
             is_settled: age.is_some_and(|age| age > TICK),
         }
     }
+}
+
+/// The files in a folder that have the name of a workflow, with these names. A folder that does not exist has none.
+fn files(folder: &Path) -> io::Result<Vec<(String, PathBuf)>> {
+    let entries = match fs::read_dir(folder) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        entries => entries?,
+    };
+    let named = entries.flatten().map(|entry| entry.path()).filter_map(|path| {
+        let is_json = path.extension().is_some_and(|end| end == "json");
+        let name = path.file_stem()?.to_str().filter(|name| is_json && is_name(name))?;
+        Some((name.to_owned(), path))
+    });
+    Ok(named.collect())
 }
 
 /// Reads one file. Errors name the file.

@@ -358,14 +358,21 @@ fn a_wrong_file_does_not_take_the_others_with_it() {
     let all = catalog.list();
     let names: Vec<(&str, bool)> = all.iter().map(|(name, found)| (name.as_str(), found.is_ok())).collect();
     assert_eq!(names, [("bad", false), ("good", true), ("other", false)]);
+    // What cannot be read as a folder is named as well, and hides nothing.
+    let unread = folder.path().join("notes.txt");
+    let listed = self::catalog(&[unread.as_path(), folder.path()]).list();
+    let error = listed[unread.to_str().unwrap()].as_ref().unwrap_err();
+    assert!(listed.len() == 4 && error.message.contains("notes.txt"), "{error}");
     assert_eq!(catalog.find("good").unwrap().name(), "good");
     let error = catalog.find("bad").unwrap_err();
     assert!(error.message.contains("bad.json: unknown step `XYZ`"), "{error}");
     assert_eq!(error.at.as_deref(), Some("/steps/0/step"));
     assert!(catalog.find("other").unwrap_err().message.contains("is named `renamed`"));
     for name in ["none", "", "../good", "good.json", "/etc/passwd"] {
-        assert_eq!(catalog.find(name).unwrap_err().code, Code::NotFound, "{name}");
+        let error = catalog.find(name).unwrap_err();
+        assert_eq!((error.code, error.hint), (Code::NotFound, None), "{name}");
     }
+    assert_eq!(catalog.find("god").unwrap_err().hint.as_deref(), Some("did you mean `good`?"));
 }
 
 #[test]

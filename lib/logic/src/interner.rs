@@ -1,5 +1,6 @@
-use std::hash::{BuildHasher, RandomState};
+use std::hash::BuildHasher;
 
+use foldhash::fast::RandomState;
 use hashbrown::HashTable;
 use hashbrown::hash_table::Entry;
 
@@ -9,7 +10,7 @@ pub struct Interner {
     /// The numbers by the hash of their text. The control bytes of the table, which are only an eighth of its memory,
     /// are nearly always enough to see that a text is new.
     numbers: HashTable<u32>,
-    seed: u64,
+    hasher: RandomState,
 }
 
 impl Interner {
@@ -19,7 +20,7 @@ impl Interner {
         Interner {
             texts: Texts::with_capacity(texts),
             numbers: HashTable::with_capacity(texts),
-            seed: RandomState::new().hash_one(0) | 1,
+            hasher: RandomState::default(),
         }
     }
 
@@ -49,14 +50,14 @@ impl Interner {
     /// Returns the number of a text; `None` if it has none.
     pub fn get(&self, text: &str) -> Option<u32> {
         let is_it = |&number: &u32| self.texts.get(number) == text;
-        self.numbers.find(hash(self.seed, text), is_it).copied()
+        self.numbers.find(self.hasher.hash_one(text), is_it).copied()
     }
 
     /// Returns the number of a text, and whether it is new.
     pub fn intern(&mut self, text: &str) -> (u32, bool) {
         let is_it = |&number: &u32| self.texts.get(number) == text;
-        let hash_of = |&number: &u32| hash(self.seed, self.texts.get(number));
-        match self.numbers.entry(hash(self.seed, text), is_it, hash_of) {
+        let hash_of = |&number: &u32| self.hasher.hash_one(self.texts.get(number));
+        match self.numbers.entry(self.hasher.hash_one(text), is_it, hash_of) {
             Entry::Occupied(known) => (*known.get(), false),
             Entry::Vacant(place) => {
                 let number = self.texts.starts.len() as u32 - 1;
@@ -102,37 +103,6 @@ impl Texts {
         self.starts.push(self.all.len() as u32);
     }
 }
-
-/// Returns a hash of the text, computed by folded multiplication of eight bytes at a time, as in wyhash and foldhash.
-fn hash(seed: u64, text: &str) -> u64 {
-    let fold = |a: u64, b: u64| {
-        let product = u128::from(a) * u128::from(b);
-        product as u64 ^ (product >> 64) as u64
-    };
-    let (blocks, rest) = text.as_bytes().as_chunks::<8>();
-    let mut state = seed ^ text.len() as u64;
-    for block in blocks {
-        state = fold(state ^ u64::from_le_bytes(*block), MULTIPLIER);
-    }
-    fold(state ^ tail(rest), MULTIPLIER ^ seed)
-}
-
-/// Returns fewer than eight bytes as a number. Different lengths can give the same number, because the length is
-/// already in the hash. Four or more bytes are read as two groups of four, which can overlap.
-fn tail(bytes: &[u8]) -> u64 {
-    match (bytes.first_chunk::<4>(), bytes.last_chunk::<4>(), bytes) {
-        (Some(first), Some(last), _) => {
-            u64::from(u32::from_le_bytes(*first)) << 32 | u64::from(u32::from_le_bytes(*last))
-        }
-        (.., &[a, b, c]) => u64::from(a) << 16 | u64::from(b) << 8 | u64::from(c),
-        (.., &[a, b]) => u64::from(a) << 8 | u64::from(b),
-        (.., &[a]) => u64::from(a),
-        _ => 0,
-    }
-}
-
-/// An odd number with as many ones as zeros in binary (the fractional part of pi).
-const MULTIPLIER: u64 = 0x243f_6a88_85a3_08d3;
 
 #[cfg(test)]
 mod tests {

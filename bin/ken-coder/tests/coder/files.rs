@@ -249,6 +249,40 @@ fn files_are_listed_read_and_searched() {
     assert!(home.why_not("read", &json!({"paht": "x"})).contains("paht"));
 }
 
+/// The patterns of a repository count in each of its folders, those outside of it do not, and a folder that is named is listed.
+#[test]
+fn what_git_ignores_is_left_out_of_a_folder_of_a_repository() {
+    let home = Home::new();
+    home.put(".gitignore", "*\n");
+    home.put("repos/site/.git/HEAD", "ref: refs/heads/main\n");
+    home.put("repos/site/.git/info/exclude", "/src/own.rs\n");
+    home.put("repos/site/.gitignore", "*.o\n/target\n");
+    home.put("repos/site/src/deep/.gitignore", "!kept.o\n");
+    for file in ["src/a.rs", "src/a.o", "src/own.rs", "src/deep/a.o", "src/deep/kept.o", "target/b.rs", "target/b.o"] {
+        home.put(&format!("repos/site/{file}"), "word\n");
+    }
+    home.put("projects/plan/.gitignore", "*.tmp\n");
+    home.put("projects/plan/deep/a.tmp", "word\n");
+    for (folder, files) in [
+        ("repos/site/src", &["a.rs", "deep/kept.o"][..]),
+        ("repos/site/src/deep", &["kept.o"]),
+        ("repos/site/target", &["b.rs"]),
+        ("projects/plan/deep", &[]),
+    ] {
+        let listed = home.done("list", &json!({"path": folder}));
+        let listed = listed["entries"].as_array().unwrap().iter().filter(|entry| entry["kind"] == "file");
+        let listed = listed.map(|entry| entry["path"].as_str().unwrap()).filter(|path| !path.ends_with(".gitignore"));
+        let expected: Vec<String> = files.iter().map(|file| format!("{folder}/{file}")).collect();
+        assert_eq!(listed.collect::<Vec<_>>(), expected, "{folder}");
+        let found = home.done("search", &json!({"path": folder, "pattern": "word"}));
+        let found: Vec<&str> =
+            found["matches"].as_array().unwrap().iter().map(|found| found["path"].as_str().unwrap()).collect();
+        assert_eq!(found, expected, "{folder}");
+    }
+    let all = home.done("search", &json!({"path": "repos/site/src", "pattern": "word", "all": true}));
+    assert_eq!(all["matches"].as_array().unwrap().len(), 5);
+}
+
 #[test]
 fn an_edit_matches_once_and_keeps_the_mode() {
     let home = Home::new();

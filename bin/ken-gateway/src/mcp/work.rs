@@ -218,7 +218,7 @@ pub(super) fn result(text: &str, structured: Value, is_error: bool) -> Value {
 }
 
 fn turn_result(status: SubmissionStatus, begun: &Begun, id: &str) -> Value {
-    let mut told = standing(status.state, begun, id);
+    let mut told = status_fields(status.state, begun, id);
     match (status.state, status.result) {
         (State::Completed, Some(answer)) if answer.sources.is_empty() => result(&answer.text, told, false),
         (State::Completed, Some(answer)) => {
@@ -233,7 +233,7 @@ fn turn_result(status: SubmissionStatus, begun: &Begun, id: &str) -> Value {
 }
 
 /// The fields of an answer that work in every state has.
-fn standing(state: State, begun: &Begun, id: &str) -> Value {
+fn status_fields(state: State, begun: &Begun, id: &str) -> Value {
     let mut told = json!({"status": state.name(), "id": id});
     if let Some(session) = &begun.session {
         told["session"] = json!(session);
@@ -258,7 +258,7 @@ async fn run_result(gateway: &Gateway, run: &RunId, id: &str) -> Result<Value, E
 pub(super) fn unfinished(status: Option<&SubmissionStatus>, begun: &Begun, id: &str) -> Value {
     let state = status.map_or(State::Queued, |status| status.state);
     let approvals = status.map(|status| status.approvals.as_slice()).unwrap_or_default();
-    let mut told = standing(state, begun, id);
+    let mut told = status_fields(state, begun, id);
     if !approvals.is_empty() {
         told["approvals"] = json!(approvals);
     }

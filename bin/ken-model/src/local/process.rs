@@ -2,7 +2,7 @@
 
 use std::process::Stdio;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use ken_types::Error;
 use ken_types::error::JSON_ERRORS;
@@ -11,7 +11,7 @@ use serde::Deserialize;
 use serde_json::Value;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader, Lines};
 use tokio::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command};
-use tokio::task::JoinHandle;
+use tokio::task::{AbortHandle, JoinHandle};
 use tokio::time::timeout;
 
 const PROGRAM: &str = "ken-textgen";
@@ -113,15 +113,17 @@ async fn end_of(mut errors: ChildStderr) -> Vec<u8> {
 /// How long a process is kept for the next text before it is ended to release its memory.
 const MAX_IDLE: Duration = Duration::from_secs(120);
 
-/// Holds a process between two texts, with the time at which it became idle.
+/// Holds a process between two texts, with the task that ends it after [`MAX_IDLE`].
 #[derive(Debug, Clone, Default)]
-pub(super) struct Idle(Arc<Mutex<Option<(Instant, Process)>>>);
+pub(super) struct Idle(Arc<Mutex<Option<(AbortHandle, Process)>>>);
 
 impl Idle {
     /// Returns the kept process if it runs this model and has not ended in the meantime, or else starts one with these flags.
     pub(super) fn process(&self, model: Option<&str>, flags: &[&str]) -> Result<Process, Error> {
-        let kept = self.0.lock().take();
-        if let Some((_, mut process)) = kept
+        let (timer, kept) = self.0.lock().take().unzip();
+        // Otherwise an import of many texts would leave a sleeping task for each of them.
+        timer.inspect(AbortHandle::abort);
+        if let Some(mut process) = kept
             && process.model.as_deref() == model
             && matches!(process.child.try_wait(), Ok(None))
         {
@@ -131,14 +133,12 @@ impl Idle {
     }
 
     pub(super) fn keep(&self, process: Process) {
-        let since = Instant::now();
-        *self.0.lock() = Some((since, process));
         let idle = self.clone();
-        tokio::spawn(async move {
+        let timer = tokio::spawn(async move {
             tokio::time::sleep(MAX_IDLE).await;
-            // If the process was used in the meantime, this time is different, and it is kept.
-            idle.0.lock().take_if(|(kept, _)| *kept == since);
+            idle.0.lock().take();
         });
+        *self.0.lock() = Some((timer.abort_handle(), process));
     }
 }
 
@@ -182,4 +182,28 @@ fn command(model: Option<&str>) -> Result<Command, Error> {
     command.env_clear().envs(given).env(JSON_ERRORS.0, JSON_ERRORS.1);
     command.args(model.into_iter().flat_map(|alias| ["--model", alias]));
     Ok(command)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_process_that_is_used_again_and_again_has_one_timer() {
+        let mut command = Command::new("cat");
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
+        let mut child = command.spawn().unwrap();
+        let (to, from) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
+        let errors = tokio::spawn(end_of(child.stderr.take().unwrap()));
+        let idle = Idle::default();
+        idle.keep(Process { model: None, child, to, from: BufReader::new(from).lines(), errors });
+        for _ in 0..100 {
+            idle.keep(idle.process(None, &[]).unwrap());
+            // The task that is no longer needed ends.
+            tokio::task::yield_now().await;
+        }
+        // The other task reads the standard error of the process.
+        assert_eq!(tokio::runtime::Handle::current().metrics().num_alive_tasks(), 2);
+        assert!(idle.0.lock().is_some());
+    }
 }

@@ -203,9 +203,13 @@ fn schedule_removal(stream: &PublicRow, change: &mut Change) {
     }
 }
 
-/// Restarts the time to live of a stream, unless it has expired.
-pub(crate) fn touch(tables: &dyn Tables, key: i64, change: &mut Change) -> Result<(), Error> {
-    let mut stream = tables.public_by_key(key)?;
+/// Restarts the time to live of the stream with this name and key, unless it has expired or was deleted meanwhile.
+pub(crate) fn touch(tables: &dyn Tables, name: &str, key: i64, change: &mut Change) -> Result<(), Error> {
+    // The row of a deleted stream stays without its name until its entries are deleted. With a time at which it expires, it would be removed
+    // a second time, and its source would count a fork too few.
+    let Some(mut stream) = tables.public(name)?.filter(|stream| stream.key == key) else {
+        return Ok(());
+    };
     if stream.liveness(change.now) == Liveness::Live && stream.ttl.is_some() {
         stream.expires_at = stream.next_expiry(change.now);
         tables.update_public(&stream)?;

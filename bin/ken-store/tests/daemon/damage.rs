@@ -324,6 +324,14 @@ fn a_missing_database_is_refused_with_the_way_back_and_an_older_copy_is_a_loss()
     assert_eq!(code, Some(2), "{stderr}");
     assert!(stderr.contains("is missing") && stderr.contains("restore a backup"), "{stderr}");
     assert!(!database.exists());
+    // The names are those of the file that is checked, which need not be the database of the store.
+    let emptied = database.with_file_name("copy.db");
+    fs::write(&emptied, "").unwrap();
+    let acknowledged = database.with_file_name("ken.db.acknowledged");
+    fs::copy(acknowledged, database.with_file_name("copy.db.acknowledged")).unwrap();
+    let (code, stderr) = check(&emptied);
+    assert!(code == Some(2) && stderr.contains("copy.db.acknowledged beside it knows of change"), "{stderr}");
+    assert!(stderr.contains("move copy.db, ") && !stderr.contains("ken.db"), "{stderr}");
     fs::write(&database, &newer).unwrap();
     drop(Daemon::start(home.path()));
     assert!(!has_recorded_loss(&database));

@@ -85,7 +85,7 @@ struct Create {
     expires_at: Option<String>,
 }
 
-/// The content type of its entries.
+/// The content type of a stream.
 #[derive(Debug, Args)]
 struct Form {
     /// Content type [default: text/plain]
@@ -163,7 +163,7 @@ pub(crate) fn run(globals: &Globals, stream: &Stream) -> Result<(), Error> {
         Command::Append(append) => append::run(&mut gateway, append),
         Command::Read(read) => print(gateway, read, false),
         Command::Follow(follow) => {
-            wait_for(&gateway, follow)?;
+            wait_for(&mut gateway, follow)?;
             print(gateway, &follow.read, true)
         }
         Command::Close(named) => close(&mut gateway, &named.name.target()),
@@ -196,10 +196,9 @@ fn fork(gateway: &mut Gateway, fork: &Fork) -> Result<(), Error> {
 
 /// Waits until the stream exists. The protocol has no call that waits for this, so it polls with growing pauses of up
 /// to 500 ms.
-fn wait_for(gateway: &Gateway, follow: &Follow) -> Result<(), Error> {
+fn wait_for(gateway: &mut Gateway, follow: &Follow) -> Result<(), Error> {
     let target = follow.read.name.target();
     let until = follow.wait.map(|wait| Instant::now() + wait);
-    let mut gateway = gateway.clone();
     let mut progress = None;
     let mut pause = Duration::from_millis(20);
     loop {

@@ -82,14 +82,16 @@ pub(crate) fn writer(path: &Path) -> Result<Opened, Error> {
 /// Fails if there is no database, but the files beside it show that there was one.
 fn check_is_new(path: &Path, known: u64) -> Result<(), Error> {
     let what = if path.exists() { "the file is empty" } else { "the file is missing" };
-    let beside = match (known, length(&log_path(path))) {
+    let name = path.file_name().unwrap_or_default().display();
+    let leftover = match (known, length(&log_path(path))) {
         (0, 0) => return Ok(()),
-        (0, bytes) => format!("ken.db-wal beside it has {bytes} bytes"),
-        (known, _) => format!("ken.db.acknowledged beside it knows of change {known}"),
+        (0, bytes) => format!("{name}-wal beside it has {bytes} bytes"),
+        (known, _) => format!("{name}.acknowledged beside it knows of change {known}"),
     };
-    let hint = "put the file back, or restore a backup; to start empty, move ken.db, ken.db-wal and \
-                ken.db.acknowledged away";
-    Err(refuse(path, format_args!("{what}, but {beside}")).hint(hint))
+    let hint = format!(
+        "put the file back, or restore a backup; to start empty, move {name}, {name}-wal and {name}.acknowledged away"
+    );
+    Err(refuse(path, format_args!("{what}, but {leftover}")).hint(hint))
 }
 
 /// Opens a connection for writing. Returns it with the number of the newest change.
