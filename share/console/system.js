@@ -103,7 +103,7 @@ class Config extends Component {
 /** The chain of the audit log, checked when a person asks: all of it is read. */
 class Audit extends Component {
   async check() {
-    this.setState({ busy: true, error: null });
+    this.setState({ busy: true, error: null, found: null });
     try {
       this.setState({ found: await get("/api/audit") });
     } catch (error) {
@@ -172,6 +172,8 @@ class Logs extends Component {
 
   async load() {
     const { part = this.props.names[0], level = "info", follows } = this.state, params = { part, level, lines: MAX_LINES };
+    // What was chosen before can be answered later.
+    const asked = this.asked = {};
     this.stream?.close();
     if (follows) {
       // Several lines come at once, and each opening begins anew.
@@ -184,9 +186,9 @@ class Logs extends Component {
     }
     try {
       const { lines } = await get(`/api/logs${query(params)}`);
-      this.show(lines.map(read));
+      if (this.asked === asked) this.show(lines.map(read));
     } catch (error) {
-      this.setState({ error });
+      if (this.asked === asked) this.setState({ error });
     }
   }
 

@@ -462,6 +462,44 @@ fn every_other_page_shows_what_there_is_and_does_what_it_says() {
     phone.has_no_faults();
 }
 
+/// What was chosen first is answered last: the log that is shown is that of the part that is named.
+#[test]
+fn a_log_that_comes_late_is_not_shown_below_another_name() {
+    let Some(browser) = browser() else { return };
+    let system = started();
+    let tab = browser.tab(WIDE.0, WIDE.1, false);
+    tab.open(&system.url());
+    tab.click_text("System");
+    tab.wait("document.querySelector('.log span')");
+    // From now on the answers of the store wait until they are let go, and are counted when the page has them.
+    tab.eval(
+        "void (window.held = [], window.late = 0, window.whole = fetch, window.fetch = async (...all) => { \
+         const answer = await whole(...all), text = answer.text.bind(answer); \
+         if (!/part=store/.test(all[0])) return answer; \
+         await new Promise(go => held.push(go)); \
+         answer.json = async () => { const value = JSON.parse(await text()); setTimeout(() => { late += 1; }); return value; }; \
+         return answer; })",
+    );
+    let choose = |part: &str| {
+        tab.eval(&format!(
+            "(s => {{ s.value = '{part}'; s.dispatchEvent(new Event('change', {{bubbles: true}})); }})\
+             ([...document.querySelectorAll('label')].find(l => l.innerText.trim().startsWith('Part')).querySelector('select'))"
+        ));
+    };
+    let shown = "document.querySelector('.log').innerText";
+    choose("scheduler");
+    tab.wait(&format!("{shown}.includes('ready')"));
+    let scheduler = tab.eval(shown);
+    for part in ["store", "scheduler", "store", "scheduler"] {
+        choose(part);
+    }
+    tab.wait(&format!("held.length === 2 && {shown}.includes('ready')"));
+    tab.eval("void held.forEach(go => go())");
+    tab.wait("late === 2");
+    assert_eq!(tab.eval(shown), scheduler);
+    tab.has_no_faults();
+}
+
 /// The message is written again, and a new conversation goes on from there; the old one stays.
 #[test]
 fn a_message_is_edited_and_sent_again() {

@@ -293,7 +293,8 @@ fn command(
 /// returns the reason.
 fn watch(child: &mut Child, outputs_done: &Receiver<()>, disk: &Disk) -> Option<String> {
     let (mut open, mut stopped) = (2, None);
-    while open > 0 || !matches!(child.try_wait(), Ok(Some(_))) {
+    // If it cannot be waited for, the caller reports that.
+    while open > 0 || matches!(child.try_wait(), Ok(None)) {
         match outputs_done.recv_timeout(if open > 0 { DISK_CHECK_INTERVAL } else { DISK_CHECK_INTERVAL / 20 }) {
             Ok(()) => open -= 1,
             Err(RecvTimeoutError::Timeout) => {}

@@ -113,7 +113,10 @@ impl Search {
                 continue;
             };
             found.files_searched += 1;
-            for (number, line) in node.bytes.split(|byte| *byte == b'\n').enumerate() {
+            for (number, line) in node.bytes.split_inclusive(|byte| *byte == b'\n').enumerate() {
+                // An expression with `$` is meant for the text of a line, without either form of its end.
+                let line = line.strip_suffix(b"\n").unwrap_or(line);
+                let line = line.strip_suffix(b"\r").unwrap_or(line);
                 if !pattern.is_match(line) {
                     continue;
                 }

@@ -1,6 +1,6 @@
 //! Induction: finds what many observations have in common.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use ken_text::{Word, is_negator, is_stop_word, words};
 use ken_tool::{Error, Replied, Reply};
@@ -162,9 +162,8 @@ impl<'t> Generalisation<'t> {
 struct Term {
     word: String,
     is_denied: bool,
-    /// Its position in the order in which the terms first occur in the observations.
-    order: usize,
-    places: BTreeSet<usize>,
+    /// The observations that contain it, each with the position of its first occurrence there, counted over all of them.
+    places: BTreeMap<usize, usize>,
 }
 
 impl Term {
@@ -178,7 +177,7 @@ impl Term {
 fn shared_terms(texts: &[&str]) -> Vec<Term> {
     // By their singular form and whether they are negated.
     let mut terms: BTreeMap<(String, bool), Term> = BTreeMap::new();
-    let mut order = 0;
+    let mut position = 0;
     for (place, text) in texts.iter().enumerate() {
         let words: Vec<Word<'_>> = words(text).collect();
         let negated = clause::negated(text, &words);
@@ -187,16 +186,15 @@ fn shared_terms(texts: &[&str]) -> Vec<Term> {
             let term = terms.entry((singular(&shown), is_denied)).or_insert_with(|| Term {
                 word: shown,
                 is_denied,
-                order,
-                places: BTreeSet::new(),
+                places: BTreeMap::new(),
             });
-            term.places.insert(place);
-            order += 1;
+            term.places.entry(place).or_insert(position);
+            position += 1;
         }
     }
     let is_shared = |term: &Term| term.places.len() >= 2 && term.places.len() * 2 >= texts.len();
     let mut shared: Vec<Term> = terms.into_values().filter(is_shared).collect();
-    shared.sort_by_key(|term| (usize::MAX - term.places.len(), term.order));
+    shared.sort_by_key(|term| (usize::MAX - term.places.len(), term.places.values().next().copied()));
     shared
 }
 
@@ -220,7 +218,7 @@ fn singular(word: &str) -> String {
 fn generalise<'t>(texts: &[&'t str]) -> Vec<Generalisation<'t>> {
     let all: Vec<usize> = (0..texts.len()).collect();
     let shared = shared_terms(texts);
-    let one = |term: &Term| Generalisation::of(term.text(), None, term.places.iter().copied().collect(), &all, texts);
+    let one = |term: &Term| Generalisation::of(term.text(), None, term.places.keys().copied().collect(), &all, texts);
     let mut found: Vec<Generalisation<'t>> = shared.iter().map(one).collect();
     let paired: Vec<&Term> = shared.iter().take(MAX_PAIRED_TERMS).collect();
     for term in &paired {
@@ -232,13 +230,12 @@ fn generalise<'t>(texts: &[&'t str]) -> Vec<Generalisation<'t>> {
 }
 
 /// Returns the generalisation that observations with `term` also contain `with`; `None` if most do not. `with` must
-/// come later in the observations, because a subject comes before its predicate.
+/// come later in the first observation with both, because a subject comes before its predicate.
 fn generalise_pair<'t>(texts: &[&'t str], term: &Term, with: &Term) -> Option<Generalisation<'t>> {
-    let both: Vec<usize> = term.places.intersection(&with.places).copied().collect();
-    let first = both.first().and_then(|&place| texts.get(place))?;
-    let folded = ken_text::fold(first);
-    let in_order = folded.find(&term.word) < folded.find(&with.word);
-    let cases: Vec<usize> = term.places.iter().copied().collect();
+    let cases: Vec<usize> = term.places.keys().copied().collect();
+    let both: Vec<usize> = cases.iter().copied().filter(|place| with.places.contains_key(place)).collect();
+    let first = both.first()?;
+    let in_order = term.places.get(first) < with.places.get(first);
     let mostly = both.len() >= 2 && both.len() * 2 > cases.len();
     (in_order && mostly).then(|| Generalisation::of(term.text(), Some(with.text()), both, &cases, texts))
 }
@@ -255,6 +252,24 @@ mod tests {
     fn shared_words_generalise_and_stop_words_do_not() {
         assert_eq!(conclusions(&["swans fly", "swans swim", "swans walk"]), ["\"swans\" in 3 of 3 observations"]);
         assert_eq!(conclusions(&["the cat is on the mat", "the dog is in the house"]), [""; 0]);
+    }
+
+    /// The order is that of the words in the text, also where a word has another form there or stands in another word.
+    #[test]
+    fn a_pair_is_named_in_the_order_of_the_text() {
+        for (texts, wanted) in [
+            (["swans rest", "white swan", "white swan"], "\"white\" with \"swans\" in 2 of 2 observations"),
+            (["white swan", "white swan", "swans rest"], "\"white\" with \"swan\" in 2 of 2 observations"),
+            (
+                ["bluebells are blue", "blue sky", "bluebells are blue"],
+                "\"bluebells\" with \"blue\" in 2 of 2 observations",
+            ),
+            (["weekend in the end", "weekend in the end", "rain"], "\"weekend\" with \"end\" in 2 of 2 observations"),
+            (["end of the weekend", "end of the weekend", "rain"], "\"end\" with \"weekend\" in 2 of 2 observations"),
+        ] {
+            let pairs = conclusions(&texts).into_iter().filter(|one| one.contains("with")).collect::<Vec<_>>();
+            assert_eq!(pairs, [wanted], "{texts:?}");
+        }
     }
 
     #[test]

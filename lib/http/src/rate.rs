@@ -18,7 +18,7 @@ pub enum Key {
     Secret,
     /// Everybody at an address; see [`Key::of`].
     Address(IpAddr),
-    /// All callers that arrived when [`MAX_KEYS`] others were being counted.
+    /// All callers without the secret that arrived when [`MAX_KEYS`] others were being counted.
     Others,
 }
 
@@ -74,7 +74,8 @@ impl Quota {
     }
 }
 
-/// Maximum number of buckets. Beyond it, full ones are removed; if none is full, new callers share one.
+/// Maximum number of buckets, besides that of the secret and the shared one. Full ones are removed when a new caller comes, at most once a
+/// second; if there are still as many, new callers share one.
 const MAX_KEYS: usize = 4_096;
 const SWEEP_EVERY: Duration = Duration::from_secs(1);
 
@@ -123,7 +124,8 @@ impl Bucket {
 
 impl Buckets {
     fn of(&mut self, key: Key, rate: Rate, now: Instant) -> &mut Bucket {
-        let has_place = self.by_key.contains_key(&key) || self.make_room(rate, now);
+        // Strangers can fill all places. The operator is not counted together with them.
+        let has_place = key == Key::Secret || self.by_key.contains_key(&key) || self.make_room(rate, now);
         let key = if has_place { key } else { Key::Others };
         self.by_key.entry(key).or_insert(Bucket { tokens: f64::from(rate.count), at: now })
     }
@@ -205,6 +207,9 @@ mod tests {
         assert!((0..MAX_KEYS as u32).all(take));
         assert!(take(90_000) && take(90_001) && !take(90_002));
         assert!(take(0) && !take(0));
+        // Nor has the operator to share with them, also if nothing was asked with the secret before.
+        let with_secret = || limiter.take(Key::Secret).retry_after_ms.is_none();
+        assert!(with_secret() && with_secret() && !with_secret());
     }
 
     #[test]

@@ -143,9 +143,11 @@ pub(crate) fn answer_with(
     }
 }
 
-/// Returns the line of an error. Serialising it cannot fail, because it consists of plain text.
+/// Returns the line of an error. One that is too long for a line, because it repeats what the caller has sent, is replaced by one that
+/// says so: without a last line the caller would wait for ever.
 pub fn refusal(id: Option<u64>, error: &Error) -> Vec<u8> {
-    answer(id, "error", error).unwrap_or_default()
+    // The second one is short, and plain text can always be serialised.
+    answer(id, "error", error).or_else(|long| answer(id, "error", &long)).unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -181,6 +183,19 @@ mod tests {
     fn an_answer_over_the_limit_of_a_line_is_an_error() {
         let error = answer(Some(1), "ok", &"x".repeat(WIRE_LINE_BYTES)).unwrap_err();
         assert_eq!(error.code, Code::TooLarge);
+    }
+
+    #[test]
+    fn an_error_over_the_limit_of_a_line_is_replaced_by_a_short_one() {
+        let length = |size: usize| refusal(Some(1), &Error::invalid("", "x".repeat(size))).len();
+        let room = WIRE_LINE_BYTES - length(0);
+        assert_eq!(length(room), WIRE_LINE_BYTES);
+        let name = "x".repeat(WIRE_LINE_BYTES - 100);
+        let malformed = Request::parse(format!(r#"{{"id":1,"{name}":1}}"#).as_bytes()).unwrap_err();
+        for error in [Error::invalid("", "x".repeat(room + 1)), malformed.error] {
+            let line = refusal(malformed.id, &error);
+            assert!(line.starts_with(br#"{"id":1,"error":{"code":"too_large","#) && line.len() < 200, "{}", line.len());
+        }
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Tests of commands and git: what they can access, what they leave behind, and what needs approval.
 
 use std::path::Path;
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::common::{Home, executable, hide, output_text, until};
@@ -52,6 +53,24 @@ fn a_toolchain_that_is_out_of_reach_is_answered_with_the_setting_that_allows_it(
 fn a_command_does_not_get_the_form_of_errors() {
     let ran = shell(&Home::new(), "echo ${KEN_ERRORS-none}");
     assert_eq!(ran["stdout"], "none\n", "{ran}");
+}
+
+/// Some programs that start others ignore SIGCHLD, and what they start inherits that.
+#[test]
+fn a_parent_that_ignores_the_ends_of_its_children_does_no_harm() {
+    let home = Home::new();
+    let sandbox = Path::new(env!("CARGO_BIN_EXE_ken-coder")).with_file_name("ken-sandbox");
+    let call = json!({"shell": "echo out; exit 7", "cwd": "repos/site"}).to_string();
+    for (program, words, printed) in [
+        (Path::new(env!("CARGO_BIN_EXE_ken-coder")), ["run", "--format", "compact", "--json", &call], "\"status\":7"),
+        (&sandbox, ["--", "sh", "-c", "echo out; exit 7", ""], "out\n"),
+    ] {
+        let mut command = Command::new("timeout");
+        command.args(["-s", "KILL", "60", "sh", "-c", "trap '' CHLD; exec \"$0\" \"$@\""]).arg(program).args(words);
+        let output = command.env("KEN_HOME", home.folder()).stdin(Stdio::null()).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stdout);
+        assert!(said.contains(printed) && output.status.code().is_some_and(|code| code < 8), "{output:?}");
+    }
 }
 
 #[test]

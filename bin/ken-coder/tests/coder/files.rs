@@ -283,6 +283,40 @@ fn what_git_ignores_is_left_out_of_a_folder_of_a_repository() {
     assert_eq!(all["matches"].as_array().unwrap().len(), 5);
 }
 
+/// The lines are those that `read` counts, without their ends.
+#[test]
+fn a_search_finds_the_lines_that_there_are() {
+    let home = Home::new();
+    home.put("repos/site/a-crlf", "foo\r\n\r\nfoo bar\r\n");
+    home.put("repos/site/b-empty", "");
+    home.put("repos/site/c-lf", "foo\n");
+    home.put("repos/site/d-open", "one\n\nfoo");
+    for (pattern, wanted) in [
+        ("^$", vec![("a-crlf", 2, ""), ("d-open", 2, "")]),
+        ("foo$", vec![("a-crlf", 1, "foo"), ("c-lf", 1, "foo"), ("d-open", 3, "foo")]),
+        ("^f.*", vec![("a-crlf", 1, "foo"), ("a-crlf", 3, "foo bar"), ("c-lf", 1, "foo"), ("d-open", 3, "foo")]),
+        (
+            "y*",
+            vec![
+                ("a-crlf", 1, "foo"),
+                ("a-crlf", 2, ""),
+                ("a-crlf", 3, "foo bar"),
+                ("c-lf", 1, "foo"),
+                ("d-open", 1, "one"),
+                ("d-open", 2, ""),
+                ("d-open", 3, "foo"),
+            ],
+        ),
+    ] {
+        let found = home.done("search", &json!({"pattern": pattern, "path": "repos/site"}));
+        let wanted = wanted.into_iter();
+        let wanted: Vec<Value> = wanted
+            .map(|(file, line, text)| json!({"path": format!("repos/site/{file}"), "line": line, "text": text}))
+            .collect();
+        assert_eq!(found["matches"], json!(wanted), "{pattern}");
+    }
+}
+
 #[test]
 fn an_edit_matches_once_and_keeps_the_mode() {
     let home = Home::new();

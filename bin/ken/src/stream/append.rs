@@ -4,7 +4,10 @@
 //! Each request carries the producer's next sequence number, so that a repeated request is not written twice.
 
 use std::io::{BufRead, BufReader, IsTerminal, Read, stdin};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::thread::{self, Thread};
 
 use ken_client::{Gateway, Method, is_json};
 use ken_types::id::Mint;
@@ -15,6 +18,8 @@ use super::Append;
 const MAX_APPEND_BYTES: usize = 1024 * 1024;
 /// The maximum number of lines that wait while a request is in progress.
 const MAX_LINES: usize = 1_024;
+/// No further line is read while so many bytes wait. A line that is longer waits alone.
+const MAX_WAITING_BYTES: usize = 2 * MAX_APPEND_BYTES;
 
 pub(super) fn run(gateway: &mut Gateway, append: &Append) -> Result<(), Error> {
     if stdin().is_terminal() {
@@ -23,9 +28,7 @@ pub(super) fn run(gateway: &mut Gateway, append: &Append) -> Result<(), Error> {
     }
     let target = append.name.target();
     let content_type = open(gateway, append, &target)?;
-    let (sender, lines) = sync_channel(MAX_LINES);
-    // The thread is not joined, because it may block in a read of a pipe that nobody closes.
-    std::thread::spawn(move || read_lines(&sender));
+    let lines = Lines::read(stdin());
     let mut producer = Producer {
         gateway,
         target,
@@ -60,9 +63,46 @@ fn open(gateway: &mut Gateway, append: &Append, target: &str) -> Result<String, 
 /// A line with its line end, or the error that ends the input.
 type Line = Result<Vec<u8>, Error>;
 
-fn read_lines(to: &SyncSender<Line>) {
-    let mut input = BufReader::with_capacity(64 * 1024, stdin());
+/// The lines that wait.
+struct Lines {
+    queue: Receiver<Line>,
+    bytes: Arc<AtomicUsize>,
+    reader: Thread,
+}
+
+impl Lines {
+    fn read(input: impl Read + Send + 'static) -> Lines {
+        let (sender, queue) = sync_channel(MAX_LINES);
+        let bytes = Arc::new(AtomicUsize::new(0));
+        let waiting = bytes.clone();
+        // The thread is not joined, because it may block in a read of a pipe that nobody closes.
+        let reader = thread::spawn(move || read_lines(input, &sender, &waiting)).thread().clone();
+        Lines { queue, bytes, reader }
+    }
+
+    /// Waits for the next line.
+    fn next(&self) -> Option<Line> {
+        self.queue.recv().ok().map(|line| self.taken(line))
+    }
+
+    /// Returns the next line if it has been read.
+    fn ready(&self) -> Option<Line> {
+        self.queue.try_recv().ok().map(|line| self.taken(line))
+    }
+
+    fn taken(&self, line: Line) -> Line {
+        self.bytes.fetch_sub(line.as_ref().map_or(0, Vec::len), Ordering::Release);
+        self.reader.unpark();
+        line
+    }
+}
+
+fn read_lines(input: impl Read, to: &SyncSender<Line>, waiting: &AtomicUsize) {
+    let mut input = BufReader::with_capacity(64 * 1024, input);
     for number in 1.. {
+        while waiting.load(Ordering::Acquire) >= MAX_WAITING_BYTES {
+            thread::park();
+        }
         let mut line = Vec::new();
         let limit = MAX_APPEND_BYTES as u64 + 1;
         let line = match (&mut input).take(limit).read_until(b'\n', &mut line) {
@@ -75,6 +115,7 @@ fn read_lines(to: &SyncSender<Line>) {
             Err(error) => Err(Error::invalid("-", format!("standard input: {error}"))),
         };
         let ends = line.is_err();
+        waiting.fetch_add(line.as_ref().map_or(0, Vec::len), Ordering::Relaxed);
         if to.send(line).is_err() || ends {
             return;
         }
@@ -91,20 +132,20 @@ struct Producer<'a> {
 }
 
 impl Producer<'_> {
-    fn append_all(&mut self, lines: &Receiver<Line>) -> Result<(), Error> {
+    fn append_all(&mut self, lines: &Lines) -> Result<(), Error> {
         let mut number = 0;
-        let mut next = lines.recv().ok();
+        let mut next = lines.next();
         while let Some(line) = next.take() {
             let mut batch = Batch::new(self.is_json);
             let mut wrong = batch.add(line, &mut number).err();
             while wrong.is_none() {
-                match lines.try_recv() {
-                    Ok(Ok(line)) if !batch.has_room(&line) => {
+                match lines.ready() {
+                    Some(Ok(line)) if !batch.has_room(&line) => {
                         next = Some(Ok(line));
                         break;
                     }
-                    Ok(line) => wrong = batch.add(line, &mut number).err(),
-                    Err(_) => break,
+                    Some(line) => wrong = batch.add(line, &mut number).err(),
+                    None => break,
                 }
             }
             // Append the lines before the bad one, then report the error.
@@ -113,7 +154,7 @@ impl Producer<'_> {
                 return Err(wrong);
             }
             if next.is_none() {
-                next = lines.recv().ok();
+                next = lines.next();
             }
         }
         Ok(())
@@ -191,6 +232,37 @@ mod tests {
         let wrong = lines.iter().find_map(|line| batch.add(Ok(line.as_bytes().to_vec()), &mut number).err());
         let body = batch.into_body().map(|body| String::from_utf8(body).unwrap());
         (body, wrong.map(|error| error.message))
+    }
+
+    /// An input of lines of the maximum length, which counts what has been read of it.
+    struct Long(Arc<AtomicUsize>);
+
+    impl Read for Long {
+        fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+            let at = self.0.load(Ordering::Relaxed);
+            let length = buffer.len().min(MAX_APPEND_BYTES - at % MAX_APPEND_BYTES).min((64 << 20) - at);
+            buffer[..length].fill(b'x');
+            self.0.store(at + length, Ordering::Relaxed);
+            if length > 0 && (at + length) % MAX_APPEND_BYTES == 0 {
+                buffer[length - 1] = b'\n';
+            }
+            Ok(length)
+        }
+    }
+
+    #[test]
+    fn few_long_lines_wait_and_none_is_lost() {
+        let count = Arc::new(AtomicUsize::new(0));
+        let lines = Lines::read(Long(count.clone()));
+        let mut taken = 0;
+        while let Some(line) = lines.next() {
+            // The reader has all the time that it needs to go too far.
+            thread::sleep(std::time::Duration::from_millis(5));
+            taken += line.unwrap().len();
+            let ahead = count.load(Ordering::Relaxed) - taken;
+            assert!(ahead <= MAX_WAITING_BYTES + MAX_APPEND_BYTES + 64 * 1024, "{ahead}");
+        }
+        assert_eq!((taken, lines.ready().is_none()), (64 << 20, true));
     }
 
     #[test]
