@@ -6,6 +6,8 @@ use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Stdio};
 
 use ken_tests::{Builder, System, until};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use serde_json::{Value, json};
 
 struct Editor {
@@ -186,6 +188,33 @@ fn a_request_is_decided_by_the_editor_by_others_or_by_nobody() {
     let calls = told.iter().filter(|one| one["params"]["update"]["title"] == "gated");
     assert!(calls.clone().any(|one| one["params"]["update"]["status"] == "completed"), "{told:?}");
     assert!(kinds.contains(&"tool_call") && said(&told).contains("Done."), "{told:?}");
+}
+
+/// It ends before the turn that it waited for, whose question stays.
+#[test]
+fn a_question_stays_when_a_queued_turn_is_cancelled() {
+    let system = system();
+    let mut editor = Editor::start(&system);
+    let folder = tempfile::tempdir().unwrap();
+    let (id, _) = session(&system, &mut editor, folder.path());
+    editor.send(10, "session/prompt", prompt(&id, "please"));
+    let question = std::iter::repeat_with(|| editor.read())
+        .find(|message| message["method"] == "session/request_permission")
+        .unwrap();
+    for _ in 0..2 {
+        let mut queued = system.command(&["chat", "-s", &id, "more"]);
+        let queued = queued.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        until("it is queued", || {
+            let runs = system.get("/api/telemetry/runs?limit=10").expect(200).json();
+            runs["runs"].as_array().unwrap().iter().any(|run| run["status"] == "queued")
+        });
+        kill(Pid::from_raw(queued.id().try_into().unwrap()), Signal::SIGINT).unwrap();
+        assert!(!queued.wait_with_output().unwrap().status.success());
+    }
+    let outcome = json!({"outcome": "selected", "optionId": "allow_once"});
+    editor.write(&format!("{}\n", json!({"jsonrpc": "2.0", "id": question["id"], "result": {"outcome": outcome}})));
+    let (reply, before) = editor.reply(10);
+    assert_eq!((&reply["result"]["stopReason"], said(&before).trim()), (&json!("end_turn"), "Done."));
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! An approval finds its person: the shipped coding worker asks, and every screen shows what it asks for, within a second,
 //! until somebody decides anywhere.
 
-use std::io::Write;
+use std::io::{BufRead, BufReader, Read, Write};
 use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
@@ -9,6 +9,8 @@ use std::time::Duration;
 use ken_tests::bot_api::{BotApi, InjectedFailure, SECRET, TOKEN};
 use ken_tests::{Answer, Builder, System, Terminal, binary, on_terminal, until};
 use ken_types::Timestamp;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use serde_json::{Value, json};
 
 const F2: &str = "\u{1b}OQ";
@@ -494,6 +496,41 @@ fn a_request_that_was_left_behind_is_shown_by_the_client_of_the_next_turn() {
     plain.wait_for_text(&format!("denied by {}", me()));
     plain.wait_for_screen("its own answer", |screen| screen.matches("An answer.").count() == 2);
     assert_eq!(ended(other).2, Some(0));
+}
+
+/// A turn that was only queued ends before the one that it waited for, and leaves its questions.
+#[test]
+fn a_question_stays_when_a_queued_turn_is_cancelled() {
+    let system = started(builder());
+    let mut terminal = chat(&system, &["chat", "the note"]);
+    terminal.wait_for_text("[a]pprove once");
+    let asked = request(&system);
+    let session = asked["metadata"]["sessionId"].as_str().unwrap();
+    let mut printing = unattended(client(&system, &["--session", session, "--print", "more"]));
+    let mut noted = BufReader::new(printing.stderr.take().unwrap());
+    noted.read_line(&mut String::new()).unwrap();
+    for _ in 0..2 {
+        cancel_queued(&system, system.command(&["chat", "-s", session, "again"]), 2);
+    }
+    terminal.type_line("a");
+    terminal.wait_for_text("The turn is over.");
+    assert!(terminal.wait_for_end().success());
+    let written = terminal.written();
+    assert!(!written.contains("cancelled") && written.contains("approved by "), "{written}");
+    let mut said = String::new();
+    noted.read_to_string(&mut said).unwrap();
+    assert!(printing.wait().unwrap().success() && said.lines().count() == 1 && said.contains("approved by "), "{said}");
+}
+
+/// Queues a turn, so that as many are queued, and cancels it with Ctrl+C.
+fn cancel_queued(system: &System, mut command: Command, count: usize) {
+    let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    until("it is queued", || {
+        let runs = system.get("/api/telemetry/runs?limit=10").expect(200).json();
+        runs["runs"].as_array().unwrap().iter().filter(|run| run["status"] == "queued").count() == count
+    });
+    kill(Pid::from_raw(child.id().try_into().unwrap()), Signal::SIGINT).unwrap();
+    assert!(!child.wait_with_output().unwrap().status.success(), "it was cancelled");
 }
 
 /// Nobody decides, and the turn goes on by itself.

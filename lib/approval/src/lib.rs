@@ -21,6 +21,8 @@ pub struct Request {
     /// `pending`, or how the request ended.
     pub status: String,
     pub session: Option<String>,
+    /// The turn that waits for the decision.
+    pub submission: Option<String>,
     /// What would be done, in one line.
     pub summary: String,
     /// Where: a file, a folder or a repository.
@@ -83,6 +85,7 @@ impl Request {
             id: visible_line(id),
             status: visible_line(record.get("status").and_then(Value::as_str).unwrap_or("pending")),
             session: metadata.get("sessionId").and_then(Value::as_str).map(str::to_owned),
+            submission: metadata.get("submissionId").and_then(Value::as_str).map(str::to_owned),
             summary: line("summary"),
             target: line("target"),
             reason: line("reason"),
@@ -105,7 +108,8 @@ impl Request {
     /// Returns as much of a request as its event in a stream says (ken-stream(5)).
     pub fn of_event(event: &Value) -> Option<Request> {
         let fields = json!({"requestId": event.get("requestId")?, "request": {"id": event.get("requestId")?,
-            "summary": text(event, "actionType"), "risk": event.get("risk"), "expiresAt": event.get("expiresAt")}});
+            "summary": text(event, "actionType"), "risk": event.get("risk"), "expiresAt": event.get("expiresAt"),
+            "metadata": {"submissionId": event.get("submissionId")}}});
         Some(Request { is_cut: true, ..Request::of(&fields)? })
     }
 

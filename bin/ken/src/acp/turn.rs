@@ -53,8 +53,11 @@ impl<'a> TurnUpdates<'a> {
                         self.update_text(live.end_line());
                         return ended(event, is_cancelled);
                     }
-                    // Whatever became of the questions of a turn before this one.
-                    (false, "submission_settled") => questions.clear(),
+                    // Whatever became of the questions of that turn. A turn that was only queued ends while another one waits.
+                    (false, "submission_settled") => {
+                        let ended = field(event, "submissionId");
+                        questions.retain(|question| question.request.submission.as_deref() != Some(ended));
+                    }
                     (true, _) | (false, "approval_requested" | "approval_decided") => {
                         self.take(event, &mut live, &mut questions);
                     }

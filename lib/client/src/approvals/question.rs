@@ -163,16 +163,18 @@ impl Questions {
     pub fn take(&mut self, event: &Value) {
         let id = text(event, "requestId");
         match text(event, "type") {
-            _ if Self::ends_turn(event) => self.turn_ended(),
+            _ if Self::ends_turn(event) => self.turn_ended(text(event, "submissionId")),
             "approval_requested" => self.requested(id, || Request::of_event(event)),
             "approval_decided" => self.decided(id, text(event, "status"), text(event, "decidedBy")),
             _ => {}
         }
     }
 
-    /// A turn that the store ends, because its agent was lost, has no events for the requests that end with it.
-    fn turn_ended(&mut self) {
-        let left: Vec<String> = self.requests.all().map(|request| request.id.clone()).collect();
+    /// A turn that the store ends, because its agent was lost, has no events for the requests that end with it. Those of other turns
+    /// stay: a turn that was only queued ends while the one before it waits.
+    fn turn_ended(&mut self, submission: &str) {
+        let of_turn = self.requests.all().filter(|request| request.submission.as_deref() == Some(submission));
+        let left: Vec<String> = of_turn.map(|request| request.id.clone()).collect();
         left.iter().for_each(|id| self.decided(id, "cancelled", ""));
     }
 
