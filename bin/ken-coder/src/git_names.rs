@@ -107,14 +107,15 @@ impl Names {
         }
         let (mut seen, mut known) = (BTreeSet::new(), BTreeMap::<Vec<u8>, Vec<(String, String)>>::new());
         while let Some((common, file)) = open.pop() {
-            if !seen.insert((common.clone(), follow(&file, &mut Vec::new()))) {
+            let at = follow(&file, &mut Vec::new());
+            if !seen.insert((common.clone(), at.clone())) {
                 continue;
             }
             if seen.len() > MAX_FILES {
                 let message = format!("git reads more than {MAX_FILES} configurations here");
                 return Err(Error::too_large(message).hint("work in one of the repositories"));
             }
-            let Some(text) = text_of(&file) else { continue };
+            let Some(text) = text_of(&at)? else { continue };
             let values = match known.get(&text) {
                 Some(values) => values.clone(),
                 None => values_of_text(&list(&text)?),
@@ -134,7 +135,7 @@ impl Names {
         let inside = found.git_places.iter().map(|git| settings.root.join(git.around().as_str()));
         for work in inside.chain(settings.root.ancestors().skip(1).map(Path::to_owned)) {
             let git = work.join(".git");
-            let folder = match text_of(&git) {
+            let folder = match pointer(&git) {
                 Some(text) => text.strip_prefix(b"gitdir:").and_then(|path| led(&work, path)),
                 None => git.is_dir().then_some(git),
             };
@@ -150,9 +151,9 @@ impl Names {
 
     fn add_folders(&mut self, folder: &Path, work: Option<&Path>) {
         let folder = follow(folder, &mut Vec::new());
-        let common = text_of(&folder.join("commondir")).and_then(|text| led(&folder, &text));
+        let common = pointer(&folder.join("commondir")).and_then(|text| led(&folder, &text));
         let common = follow(common.as_deref().unwrap_or(&folder), &mut Vec::new());
-        let works = further(&common).filter_map(|folder| led(&folder, &text_of(&folder.join("gitdir"))?));
+        let works = further(&common).filter_map(|folder| led(&folder, &pointer(&folder.join("gitdir"))?));
         let works: Vec<PathBuf> = works.filter_map(|git| git.parent().map(Path::to_owned)).collect();
         let from = [folder, common.clone()].into_iter().chain(works).chain(work.map(Path::to_owned));
         // A path that is no text cannot be recorded, and no call can name what is there.
@@ -271,15 +272,23 @@ fn follow(path: &Path, links: &mut Vec<PathBuf>) -> PathBuf {
     at
 }
 
-/// Reads a regular file that is short enough for a configuration.
-fn text_of(path: &Path) -> Option<Vec<u8>> {
-    let file = open_regular(path).ok()?;
+/// Reads a regular file. Fails if it is too long for a configuration: git would read it, and commands could write to what it names.
+fn text_of(path: &Path) -> Result<Option<Vec<u8>>, Error> {
+    let Ok(file) = open_regular(path) else { return Ok(None) };
     let mut text = Vec::new();
-    if file.metadata().ok()?.len() > MAX_CONFIG {
-        return None;
+    match file.take(MAX_CONFIG + 1).read_to_end(&mut text) {
+        Ok(bytes) if bytes as u64 > MAX_CONFIG => {
+            let message = format!("{} has more than {MAX_CONFIG} bytes", path.display());
+            Err(Error::too_large(message).hint("git reads it as a configuration: shorten it, or include it nowhere"))
+        }
+        Ok(_) => Ok(Some(text)),
+        Err(_) => Ok(None),
     }
-    file.take(MAX_CONFIG).read_to_end(&mut text).ok()?;
-    Some(text)
+}
+
+/// Reads a file that leads to another folder of git. One that is longer is no path.
+fn pointer(path: &Path) -> Option<Vec<u8>> {
+    text_of(path).ok().flatten()
 }
 
 /// Whether a repository that a command has made keeps this setting. It runs nothing.

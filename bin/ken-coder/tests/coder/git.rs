@@ -811,3 +811,25 @@ fn what_git_executes_is_never_edited_without_a_person() {
         assert_eq!(approval(&format!("repos/site/{path}")), "none", "{path}");
     }
 }
+
+/// What a configuration names is open to no command. One that is too long to be read is not passed over, as git reads it, too.
+#[test]
+fn a_configuration_that_is_too_long_is_named_before_a_command_runs() {
+    let home = Home::with_repository();
+    let hooks = "[core]\n\thooksPath = husky\n";
+    home.git(&["config", "include.path", "../more"]);
+    let run = json!({"shell": "mkdir husky; echo x > husky/pre-commit", "cwd": "repos/site"});
+    let long = |size: usize| hooks.to_owned() + &"#".repeat(size - hooks.len());
+    for place in ["repos/site/more", "repos/site/.git/config.worktree"] {
+        home.put(place, &long(1024 * 1024));
+        let ran = home.done("run", &run);
+        assert!(ran["disarmed"].is_array() || ran["status"] != 0, "{ran}");
+        assert!(!home.path("repos/site/husky/pre-commit").exists(), "{ran}");
+        home.put(place, &long(1024 * 1024 + 1));
+        let refused = home.refused("run", &run);
+        let message = format!("{} has more than 1048576 bytes", home.path(place).canonicalize().unwrap().display());
+        assert_eq!((&refused["code"], &refused["message"]), (&json!("too_large"), &json!(message)));
+        assert!(!home.path("repos/site/husky/pre-commit").exists());
+        std::fs::remove_file(home.path(place)).unwrap();
+    }
+}
