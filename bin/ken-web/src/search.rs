@@ -16,11 +16,11 @@ use crate::page_text::{line, snippet};
 /// The maximum number of bytes that are read of a provider's response.
 const MAX_ANSWER_BYTES: usize = 2 * 1024 * 1024;
 const MAX_DEPTH: usize = 64;
-const TITLE_CHARACTERS: usize = 300;
+const MAX_TITLE_CHARACTERS: usize = 300;
 /// The maximum length of a result's text, in characters. Some providers send the content of the page, most send one
 /// line.
 const MAX_SNIPPET_CHARACTERS: usize = 4_000;
-const QUERY_CHARACTERS: usize = 400;
+const MAX_QUERY_CHARACTERS: usize = 400;
 
 /// A page that was found.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -145,31 +145,29 @@ impl Provider {
     }
 
     fn answer(&self, received: Received) -> Result<Value, Error> {
-        let name = self.name();
         match received.status.as_u16() {
             200 => {}
             status @ (401 | 403) => {
-                let hint = match self {
+                // The caller learns only the messages of those that have failed.
+                let remedy = match self {
                     Provider::SearXng { .. } => "its settings.yml has to allow `json` in search.formats",
-                    _ => "is its key right?",
+                    Provider::Brave { .. } => "is BRAVE_SEARCH_API_KEY right?",
+                    Provider::Ollama { .. } => "is OLLAMA_API_KEY right?",
                 };
-                let message = format!("{name} answered {status}");
-                return Err(Error::new(Code::Unauthenticated, message).hint(hint));
+                return Err(Error::new(Code::Unauthenticated, format!("answered {status}: {remedy}")));
             }
             429 => {
-                let message = format!("{name} has no room for more searches now");
-                return Err(Error::busy(message, 60_000));
+                return Err(Error::busy("has no room for more searches now", 60_000));
             }
-            status => return Err(Error::unavailable(format!("{name} answered {status}"))),
+            status => return Err(Error::unavailable(format!("answered {status}"))),
         }
         if received.cut {
-            let message = format!("{name} sent more than {MAX_ANSWER_BYTES} bytes");
-            return Err(Error::too_large(message));
+            return Err(Error::too_large(format!("sent more than {MAX_ANSWER_BYTES} bytes")));
         }
         json::parse_output(&received.body, MAX_DEPTH)
             .ok()
             .filter(Value::is_object)
-            .ok_or_else(|| Error::unavailable(format!("{name} did not send the JSON of a search")))
+            .ok_or_else(|| Error::unavailable("did not send the JSON of a search"))
     }
 }
 
@@ -178,7 +176,7 @@ fn hit(result: &Value, text: &str) -> Option<Hit> {
     let field = |name: &str| result.get(name).and_then(Value::as_str).unwrap_or_default();
     Some(Hit {
         url: web_url(field("url")).ok()?.to_string(),
-        title: snippet(field("title"), TITLE_CHARACTERS),
+        title: snippet(field("title"), MAX_TITLE_CHARACTERS),
         snippet: snippet(field(text), MAX_SNIPPET_CHARACTERS),
     })
 }
@@ -201,7 +199,7 @@ impl Searcher {
                 "KEN_SEARCH_URL is the address of a SearXNG server, BRAVE_SEARCH_API_KEY or OLLAMA_API_KEY the key of a service",
             ));
         }
-        let query = line(query, QUERY_CHARACTERS);
+        let query = line(query, MAX_QUERY_CHARACTERS);
         let mut found = Found { provider: None, hits: Vec::new(), failures: Vec::new(), cached: false };
         for provider in &self.providers {
             let key = format!("{} {count} {query}", provider.url());
