@@ -162,6 +162,24 @@ fn a_record_is_replayed_without_a_socket() {
     assert_eq!(system.ken(&["replay", "--file", &record]).status.code(), Some(2));
 }
 
+/// The options of a replay are those that `ken-agent --help` and ken-agent(8) have.
+#[test]
+fn the_options_of_a_replay_are_checked() {
+    let run = |words: &[&str]| Command::new(binary("ken-agent")).arg("--replay").args(words).output().unwrap();
+    for (words, code, part) in [
+        (&["--help"][..], 0, "With --replay: call this model for real"),
+        (&["--version"], 0, "ken-agent"),
+        (&["--model", "p/m"], 2, "--model-socket"),
+        (&["--model-socket", "/x"], 2, "--model"),
+        (&["--print-rules"], 2, "cannot be used with"),
+    ] {
+        let output = run(words);
+        let said = [&output.stdout[..], &output.stderr].concat();
+        assert_eq!(output.status.code(), Some(code), "{words:?}");
+        assert!(String::from_utf8(said).unwrap().contains(part), "{words:?}: {output:?}");
+    }
+}
+
 /// If strace is installed, checks with it that the replay opens no socket.
 fn no_socket(record: &Path) {
     let calls = record.with_extension("calls");

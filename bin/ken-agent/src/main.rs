@@ -69,33 +69,35 @@ use crate::submission::Agent;
 use crate::toolbox::WireTools;
 use crate::worker::ModelWorkers;
 
+const PROGRAM: Program = Program {
+    name: "ken-agent",
+    version: env!("CARGO_PKG_VERSION"),
+    about: "Run turns: claim submissions, ask the model, record every step",
+    drain: Duration::from_secs(5),
+};
+
 fn main() -> ExitCode {
-    let program = Program {
-        name: "ken-agent",
-        version: env!("CARGO_PKG_VERSION"),
-        about: "Run turns: claim submissions, ask the model, record every step",
-        drain: Duration::from_secs(5),
-    };
     if replay::is_requested() {
         return replay::run();
     }
     if std::env::args_os().skip(1).any(|word| word == "--print-rules") {
         share::print()
     } else {
-        ken_service::run(program, start)
+        ken_service::run(PROGRAM, start)
     }
 }
 
-#[derive(Debug, clap::Args)]
+#[derive(Debug, clap::Parser)]
+#[command(name = PROGRAM.name, version = PROGRAM.version, about = PROGRAM.about)]
 struct Flags {
     /// Print the governing rules and what each agent is told about itself, with their files, and exit
-    #[arg(long)]
+    #[arg(long, conflicts_with = "replay")]
     print_rules: bool,
     /// Replay the record of a turn on standard input, compare every step, and exit: status 1 when one differs
     #[arg(long)]
     replay: bool,
     /// With --replay: call this model for real, and compare what it does
-    #[arg(long, value_name = "PROVIDER/MODEL", requires = "replay")]
+    #[arg(long, value_name = "PROVIDER/MODEL", requires_all = ["replay", "model_socket"])]
     model: Option<String>,
     /// With --model: the socket of ken-model
     #[arg(long, value_name = "PATH", requires = "model")]

@@ -49,7 +49,7 @@ pub(crate) struct Settings {
 impl Settings {
     /// Reads `ken.toml`, and creates missing folders.
     pub(crate) fn load() -> Result<Settings, Error> {
-        let places = places()?;
+        let places = Places::of_part(None)?;
         let mut workspace = read(&places.config)?;
         if text("KEN_OUTSIDE").is_some() {
             workspace.distrust();
@@ -88,7 +88,7 @@ impl Settings {
     /// Returns the settings for a person who looks at what was changed, or undoes it; `None` if nothing was changed yet, because who only
     /// looks makes no folders. Root does it as the user to whom the system belongs.
     pub(crate) fn of_changes() -> Result<Option<Settings>, Error> {
-        let places = places()?;
+        let places = Places::of_part(None)?;
         ken_trusted::work_as_owner(&places, std::env::args_os().skip(1))?;
         let journal = places.state.join("coder/journal");
         match journal.try_exists() {
@@ -150,17 +150,6 @@ impl Settings {
     pub(crate) fn at(&self, root: PathBuf) -> Result<Settings, Error> {
         Ok(Settings { folder: open(&root)?, root, ..self.clone() })
     }
-}
-
-/// Returns the paths of this system. Variables that kend sets take precedence over paths below `KEN_HOME`.
-fn places() -> Result<Places, Error> {
-    let mut places = Places::here(None)?;
-    for (place, name) in [(&mut places.state, "KEN_STATE_DIR"), (&mut places.config, "KEN_CONFIG")] {
-        if let Some(path) = path(name) {
-            *place = path;
-        }
-    }
-    Ok(places)
 }
 
 fn path(name: &str) -> Option<PathBuf> {

@@ -2,7 +2,6 @@
 
 use std::io::Write;
 use std::os::unix::net::UnixListener;
-use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
@@ -56,7 +55,7 @@ pub struct Start<A> {
     pub sockets: Sockets,
     /// Resolves when the daemon must stop.
     pub stop: Stop,
-    /// Tasks that the daemon adds here are finished before the process exits. It waits for them for at most ten seconds
+    /// Tasks that the daemon adds here are finished before the process exits. It waits for them for at most 9 s
     /// after `stop`.
     pub tasks: JoinSet<()>,
 }
@@ -189,7 +188,7 @@ async fn drain(mut tasks: JoinSet<()>, serving: tokio::task::JoinHandle<()>) {
         _ = serving.await;
     };
     if tokio::time::timeout(DRAIN, all).await.is_err() {
-        tracing::warn!("work was still open after 9 s and has been dropped");
+        tracing::warn!("work was still open after {} s and has been dropped", DRAIN.as_secs());
     }
 }
 
@@ -241,19 +240,7 @@ fn notify_kend(state: &[NotifyState<'_>]) {
 }
 
 fn places<A: Args>(options: &Options<A>) -> Result<Places, Error> {
-    let variable = |name: &str| {
-        let value = std::env::var_os(name).filter(|value| !value.is_empty());
-        value.map(PathBuf::from)
-    };
-    let mut places = Places::here(options.home.as_deref())?;
-    // kend passes the exact paths, which can differ from those below KEN_HOME.
-    for (place, name) in
-        [(&mut places.state, "KEN_STATE_DIR"), (&mut places.run, "KEN_RUN_DIR"), (&mut places.config, "KEN_CONFIG")]
-    {
-        if let Some(path) = variable(name).filter(|_| options.home.is_none()) {
-            *place = path;
-        }
-    }
+    let mut places = Places::of_part(options.home.as_deref())?;
     if let Some(config) = &options.config {
         places.config.clone_from(config);
     }

@@ -223,7 +223,6 @@ pub enum Body {
         /// How well the sources support the answer, 0 to 1. Absent if there are no sources.
         support: Option<f64>,
         /// The model that judged the answer sentence by sentence; absent if none did.
-        #[serde(default)]
         judge: Option<Box<JudgeUse>>,
         /// The first sentences of the answer, if it has sources.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -656,11 +655,13 @@ pub struct CitedSource {
     pub score: f64,
 }
 
+/// As much of the id of a knowledge entry identifies it in one system: `kb-` and 12 of its 32 digits.
+pub const ENTRY_ID_CHARACTERS: usize = 15;
+
 impl CitedSource {
     /// Returns the source as a person reads it below an answer: `[1] The router (kb-876f7403acc1)`. Of the id of an entry as
     /// much is shown as the commands need.
     pub fn line(&self) -> String {
-        const ENTRY_ID_CHARACTERS: usize = 15;
         let id = if self.id.starts_with("kb-") { self.id.get(..ENTRY_ID_CHARACTERS) } else { None };
         let title = self.title.split_whitespace().collect::<Vec<_>>().join(" ");
         format!("[{}] {title} ({})", self.number, id.unwrap_or(&self.id))

@@ -34,6 +34,22 @@ impl Places {
         Places::resolve(home, nix::unistd::geteuid().as_raw(), |name| std::env::var_os(name).map(PathBuf::from))
     }
 
+    /// As [`Places::here`], for a part and what it runs. kend passes the exact paths, which can differ from those below `KEN_HOME`.
+    pub fn of_part(home: Option<&Path>) -> Result<Places, Error> {
+        let mut places = Places::here(home)?;
+        let passed = [
+            (&mut places.config, "KEN_CONFIG"),
+            (&mut places.state, "KEN_STATE_DIR"),
+            (&mut places.run, "KEN_RUN_DIR"),
+        ];
+        for (place, name) in passed.into_iter().filter(|_| home.is_none()) {
+            if let Some(path) = std::env::var_os(name).filter(|path| !path.is_empty()) {
+                *place = path.into();
+            }
+        }
+        Ok(places)
+    }
+
     /// Uses `--home DIR`, else `KEN_HOME`, else one variable for each directory, else the defaults of the user or, for
     /// uid 0, of the system. A relative home is relative to the current directory. Fails if the path of a directory
     /// cannot be determined from these.

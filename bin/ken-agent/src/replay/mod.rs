@@ -13,21 +13,21 @@ mod tape;
 pub(crate) use compare::difference;
 
 use std::io::{Read, Write};
-use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Parser;
-use ken_types::Error;
 use ken_types::error::wants_json_errors;
 use ken_types::event::{Block, Body, Event, Judgement, Message, Outcome, StopReason};
 use ken_types::ops::agent::Record;
 use ken_types::ops::model::ModelState;
+use ken_types::{Code, Error};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tokio::runtime::Builder;
 
+use crate::Flags;
 use crate::background::Background;
 use crate::ports::{Caller, Ports};
 use crate::recorded::Continued;
@@ -35,17 +35,6 @@ use crate::share::Share;
 
 /// The maximum size of a record or case, in bytes.
 const MAX_CASE_BYTES: u64 = 256 * 1024 * 1024;
-
-#[derive(Debug, Parser)]
-#[command(name = "ken-agent")]
-struct Flags {
-    #[arg(long, required = true)]
-    replay: bool,
-    #[arg(long, requires = "model_socket")]
-    model: Option<String>,
-    #[arg(long)]
-    model_socket: Option<PathBuf>,
-}
 
 /// The document on standard input.
 #[derive(Debug, Deserialize)]
@@ -102,7 +91,7 @@ pub(crate) fn run() -> ExitCode {
         Ok(words) => words,
         Err(shown) => {
             _ = shown.print();
-            return ExitCode::from(2);
+            return if shown.use_stderr() { ExitCode::from(Code::Invalid.exit_status()) } else { ExitCode::SUCCESS };
         }
     };
     match replay(&words) {

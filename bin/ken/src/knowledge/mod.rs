@@ -7,6 +7,7 @@ use std::process::ExitCode;
 use clap::{Args, Subcommand, ValueEnum};
 use ken_client::Gateway;
 use ken_types::Error;
+use ken_types::event::ENTRY_ID_CHARACTERS;
 use ken_types::ops::ids::IdKind;
 use ken_types::places::Places;
 use ken_types::uri::{encode_query, encode_segment};
@@ -198,9 +199,8 @@ fn why(places: &Places, id: &str, as_json: bool) -> Result<(), Error> {
     print_list(uses, as_json, ["AT", "USED", "SESSION", "TURN", "PROMPT"], row)
 }
 
-/// Shortens an id to `kb-` and 12 of its 32 digits, which are enough to identify an entry of one system.
 fn short(id: &str) -> &str {
-    id.get(..15).unwrap_or(id)
+    id.get(..ENTRY_ID_CHARACTERS).unwrap_or(id)
 }
 
 /// Prints the fields of an entry, an empty line and its content.
