@@ -15,6 +15,8 @@ pub struct Aliases {
     entries: Vec<(String, PathBuf)>,
     /// The alias of the default model.
     active: Option<String>,
+    /// The variable or the file that names it.
+    active_from: String,
 }
 
 /// One model, for listing.
@@ -28,14 +30,19 @@ pub struct Alias<'a> {
 impl Aliases {
     pub fn from_environment() -> Result<Aliases, Error> {
         let variable = |name: &str| std::env::var(name).unwrap_or_default();
-        let active = activated().unwrap_or_else(|| variable(ACTIVE));
-        Aliases::parse(&variable(DIRS), &active)
+        match activated() {
+            Some((active, file)) => {
+                let aliases = Aliases::parse(&variable(DIRS), &active)?;
+                Ok(Aliases { active_from: file.display().to_string(), ..aliases })
+            }
+            None => Aliases::parse(&variable(DIRS), &variable(ACTIVE)),
+        }
     }
 
     /// Reads the two variables; an empty one counts as unset. Returns an error that names an entry which is not
     /// `alias:directory`, or whose alias is already taken.
     pub fn parse(list: &str, active: &str) -> Result<Aliases, Error> {
-        let mut aliases = Aliases::default();
+        let mut aliases = Aliases { active_from: ACTIVE.to_owned(), ..Aliases::default() };
         for text in list.split(',').map(str::trim).filter(|entry| !entry.is_empty()) {
             let (alias, path) = entry(text)?;
             if aliases.path(&alias).is_some() {
@@ -62,7 +69,7 @@ impl Aliases {
     pub fn find(&self, alias: Option<&str>) -> Result<PathBuf, Error> {
         let named = match alias {
             Some(alias) => Some((alias, "--model")),
-            None => self.active.as_deref().map(|alias| (alias, ACTIVE)),
+            None => self.active.as_deref().map(|alias| (alias, self.active_from.as_str())),
         };
         match named {
             Some((alias, at)) => self.path(alias).ok_or_else(|| self.unknown(alias).at(at)),
@@ -90,15 +97,11 @@ impl Aliases {
     }
 }
 
-/// The alias that was activated over HTTP (ken-cognitive(8)), which takes precedence over the configuration. `None` if there
-/// is none or no state directory.
-fn activated() -> Option<String> {
-    let variable = |name: &str| {
-        let value = std::env::var_os(name).map(PathBuf::from);
-        value.filter(|path| !path.as_os_str().is_empty())
-    };
-    let state = variable("KEN_STATE_DIR").or_else(|| Some(Places::here(None).ok()?.state));
-    std::fs::read_to_string(state?.join("models/active_model")).ok()
+/// The alias that was activated over HTTP (ken-cognitive(8)), which takes precedence over the configuration, and its file. `None`
+/// if there is none or no state directory.
+fn activated() -> Option<(String, PathBuf)> {
+    let file = Places::of_part(None).ok()?.state.join("models/active_model");
+    Some((std::fs::read_to_string(&file).ok()?, file))
 }
 
 /// Splits at the first colon or equals sign: `alias=directory` is accepted as well.

@@ -532,10 +532,12 @@ fn a_check_finds_the_same_faults_as_a_start() {
 
 #[test]
 fn the_aliases_are_listed_and_the_active_one_is_the_default() {
+    let state = tempfile::tempdir().unwrap();
     let (one, two) = (model_that_generates(&["one"]), model_that_generates(&["two"]));
     let run = |args: &[&str], dirs: &str| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_ken-textgen"));
         command.env("KEN_ERRORS", "json").env("MVLM_MODEL_DIRS", dirs).env("ACTIVE_MVLM_MODEL", "second");
+        command.env("KEN_STATE_DIR", state.path());
         command.args(args).stdin(Stdio::null()).output().unwrap()
     };
     let dirs = format!("first={},second={}", one.path().display(), two.path().display());
@@ -546,5 +548,12 @@ fn the_aliases_are_listed_and_the_active_one_is_the_default() {
     assert_eq!(list, [entry("first", &one, false), entry("second", &two, true)]);
     assert_eq!(error(&run(&["--list-models"], "first"))["at"], "MVLM_MODEL_DIRS");
     assert_eq!(error(&run(&["--check"], "first=/x"))["at"], "ACTIVE_MVLM_MODEL");
+    // One that was activated over HTTP goes before the variable, and an error names its file.
+    let file = state.path().join("models/active_model");
+    std::fs::create_dir(file.parent().unwrap()).unwrap();
+    std::fs::write(&file, "first\n").unwrap();
+    assert_eq!(run(&["--greedy", "-p", "a"], &dirs).stdout, b"one\n");
+    let fault = error(&run(&["--check"], "second=/x"));
+    assert_eq!((&fault["at"], &fault["hint"]), (&json!(file), &json!("it has second")));
     assert!(run(&["--list-models"], "").stdout.is_empty());
 }
