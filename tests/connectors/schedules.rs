@@ -1121,6 +1121,9 @@ fn the_command_does_what_the_routes_do() {
     ken(&system, &["rm", "morning", "pulse"]);
     for (words, at, message) in [
         (&["next", "0"][..], "N", "0 is not a number from 1"),
+        (&["next", "100001"], "N", "100001 is not a number from 1 to 100000"),
+        (&["next", "morning", "100001"], "", "invalid value '100001' for '[N]'"),
+        (&["preview", "0 9 * * *", "-n100001"], "--number", "invalid value '100001' for '--number <N>'"),
         (&["next", "morning", "3"], "", "there is no schedule"),
         (&["add"], "SLUG", "the name of the schedule is missing"),
         (&["add", "--every", "1h"], "SLUG", "the name of the schedule is missing"),

@@ -6,7 +6,7 @@ use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use jiff::Timestamp;
 use ken_tool::{Answer, Error, Replied, Reply, Report};
-use ken_types::ops::schedules::{self, PREVIEW_SLOTS, PreviewSchedule, PreviewedSlot, ScheduleKind};
+use ken_types::ops::schedules::{self, MAX_LISTED_SLOTS, PREVIEW_SLOTS, PreviewSchedule, PreviewedSlot, ScheduleKind};
 use serde::Serialize;
 
 use crate::definition::Definition;
@@ -24,7 +24,7 @@ pub(crate) struct Preview {
     #[arg(long, value_name = "ZONE", default_value = "UTC")]
     tz: String,
     /// Number of slots
-    #[arg(short = 'n', long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    #[arg(short = 'n', long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=MAX_LISTED_SLOTS))]
     number: u32,
     /// Slots after this instant instead of now (RFC 3339)
     #[arg(long, value_name = "TIME")]

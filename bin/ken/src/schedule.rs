@@ -5,7 +5,8 @@ use std::process;
 use clap::{Args, Subcommand};
 use ken_client::Gateway;
 use ken_types::ops::schedules::{
-    Delivery, Missed, Overlap, RunState, SCHEDULE_PROMPT_BYTES, Schedule as Record, ScheduleKind, ScheduleRun, Settings,
+    Delivery, MAX_LISTED_SLOTS, Missed, Overlap, RunState, SCHEDULE_PROMPT_BYTES, Schedule as Record, ScheduleKind,
+    ScheduleRun, Settings,
 };
 use ken_types::uri::{encode_query, encode_segment};
 use ken_types::{Code, Error, Timestamp};
@@ -166,7 +167,7 @@ struct Next {
     /// Name of a schedule: show its next times; without it, all schedules are listed
     slug: Option<String>,
     /// Number of schedules or times to list [default: 10]
-    #[arg(value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(value_name = "N", value_parser = clap::value_parser!(u32).range(1..=MAX_LISTED_SLOTS))]
     number: Option<u32>,
     /// Print one JSON object per line
     #[arg(long)]
@@ -181,7 +182,7 @@ struct Preview {
     #[arg(long, value_name = "ZONE", default_value = "UTC")]
     tz: String,
     /// Number of times to list
-    #[arg(short = 'n', long, value_name = "N", default_value_t = 10)]
+    #[arg(short = 'n', long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=MAX_LISTED_SLOTS))]
     number: u32,
     /// Print one JSON object on one line
     #[arg(long)]
@@ -292,8 +293,9 @@ fn next(gateway: &mut Gateway, args: &Next) -> Result<(), Error> {
     let number = match (&args.slug, args.number) {
         (None, _) => NUMBER,
         (Some(word), None) if word.bytes().all(|byte| byte.is_ascii_digit()) => {
-            let wrong = || Error::invalid("N", format!("{word} is not a number from 1 to {}", u32::MAX));
-            word.parse().ok().filter(|number| *number > 0).ok_or_else(wrong)?
+            let wrong = || Error::invalid("N", format!("{word} is not a number from 1 to {MAX_LISTED_SLOTS}"));
+            let number = word.parse().ok();
+            number.filter(|number| (1..=MAX_LISTED_SLOTS).contains(&i64::from(*number))).ok_or_else(wrong)?
         }
         (Some(slug), number) => return times(gateway, slug, number.unwrap_or(NUMBER), args.json),
     };

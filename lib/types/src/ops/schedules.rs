@@ -63,6 +63,8 @@ crate::operations! {
 
 /// The maximum number of slots in a preview.
 pub const PREVIEW_SLOTS: u32 = 100;
+/// The maximum number of slots that the command line lists.
+pub const MAX_LISTED_SLOTS: i64 = 100_000;
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
