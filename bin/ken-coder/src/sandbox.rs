@@ -23,12 +23,12 @@ use crate::settings::Settings;
 use crate::tree::Tree;
 
 /// The limits of a command: data memory per process and size per file, both in MiB, and the number of processes.
-const MEMORY: &str = "4096";
-const FILE_SIZE: &str = "512";
-const PROCESSES: &str = "512";
+const MAX_MEMORY_MIB: &str = "4096";
+const MAX_FILE_SIZE_MIB: &str = "512";
+const MAX_PROCESSES: &str = "512";
 /// How many bytes of the disk a command can fill, and how many must stay free.
-const DISK: u64 = 2 * 1024 * 1024 * 1024;
-const DISK_LEFT: u64 = 256 * 1024 * 1024;
+const MAX_DISK_BYTES: u64 = 2 * 1024 * 1024 * 1024;
+const MIN_DISK_LEFT_BYTES: u64 = 256 * 1024 * 1024;
 /// How often the disk space is checked.
 const DISK_CHECK_INTERVAL: Duration = Duration::from_millis(100);
 /// The exit statuses of ken-sandbox(1) itself.
@@ -159,7 +159,7 @@ pub(crate) fn profile(settings: &Settings, write: &[RelPath], network: Option<&N
     let write: Vec<String> = write.iter().map(RelPath::to_string).collect();
     let read: Vec<String> = settings.workspace.read.iter().map(|path| path.display().to_string()).collect();
     format!(
-        "{network}; write {}; read {}; env {}; memory {MEMORY}; file size {FILE_SIZE}; processes {PROCESSES}",
+        "{network}; write {}; read {}; env {}; memory {MAX_MEMORY_MIB}; file size {MAX_FILE_SIZE_MIB}; processes {MAX_PROCESSES}",
         write.join(" "),
         read.join(" "),
         settings.workspace.env.join(" "),
@@ -250,7 +250,9 @@ fn command(
     let number = |descriptor: &OwnedFd| descriptor.as_raw_fd().to_string();
     let mut command = program()?;
     command
-        .args(["--with-parent", "--memory", MEMORY, "--file-size", FILE_SIZE, "--processes", PROCESSES])
+        .args([
+            "--with-parent", "--memory", MAX_MEMORY_MIB, "--file-size", MAX_FILE_SIZE_MIB, "--processes", MAX_PROCESSES,
+        ])
         .args(["--timeout", &job.timeout.as_secs_f64().to_string()])
         .args(["--cwd-fd", &number(&granted.cwd), "--read-fd", &number(&granted.root)])
         .arg("--except")
@@ -332,14 +334,15 @@ impl Disk {
 
     fn is_filled(&self) -> Option<String> {
         const MIB: u64 = 1024 * 1024;
-        let max = limit().unwrap_or(DISK);
+        let max = limit().unwrap_or(MAX_DISK_BYTES);
         self.0.iter().find_map(|(folder, before)| {
             let free = free_bytes(folder)?;
             if before.saturating_sub(free) > max {
                 return Some(format!("it has filled more than {} MiB of the disk", max / MIB));
             }
-            let was_left = *before > DISK_LEFT;
-            (was_left && free < DISK_LEFT).then(|| format!("it has left less than {} MiB of the disk", DISK_LEFT / MIB))
+            let was_left = *before > MIN_DISK_LEFT_BYTES;
+            (was_left && free < MIN_DISK_LEFT_BYTES)
+                .then(|| format!("it has left less than {} MiB of the disk", MIN_DISK_LEFT_BYTES / MIB))
         })
     }
 }
@@ -350,10 +353,10 @@ fn free_bytes(folder: &OwnedFd) -> Option<u64> {
     Some(about.f_bavail.saturating_mul(about.f_frsize))
 }
 
-/// Returns the limit that `KEN_CODER_DISK` sets in MiB, as bytes, but at most `DISK`.
+/// Returns the limit that `KEN_CODER_DISK` sets in MiB, as bytes, but at most [`MAX_DISK_BYTES`].
 fn limit() -> Option<u64> {
     let mib: u64 = std::env::var("KEN_CODER_DISK").ok()?.parse().ok()?;
-    Some(mib.saturating_mul(1024 * 1024).min(DISK))
+    Some(mib.saturating_mul(1024 * 1024).min(MAX_DISK_BYTES))
 }
 
 /// The start and the end of an output.
@@ -366,7 +369,7 @@ pub(crate) struct CapturedOutput {
 }
 
 impl CapturedOutput {
-    /// Reads an output to its end, then sends a message to `done`. Keeps the first and the last `most / 2` bytes.
+    /// Reads an output to its end, then sends a message to `done`. Keeps the first and the last `max / 2` bytes.
     fn read(from: Option<impl Read>, max: usize, done: &Sender<()>) -> CapturedOutput {
         let (mut kept, mut buffer) = (CapturedOutput::default(), [0; 16 * 1024]);
         if let Some(mut from) = from {

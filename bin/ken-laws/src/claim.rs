@@ -56,7 +56,7 @@ impl Claim {
             ..Claim::default()
         };
         for (index, token) in tokens.iter().enumerate() {
-            claim.unlisted += usize::from(token.entry.is_none() && is_unlisted(tokens, index));
+            claim.unlisted += usize::from(is_unlisted(tokens, index));
             if token.has(QUOTED | CAPITAL | YEAR) || token.kind == Kind::Number || token.is(COUNTED) {
                 claim.count_rare(tokens, index, token);
             }

@@ -11,7 +11,7 @@ use crate::document::{Document, Kind};
 use crate::numbers::{format_count, rounded, wilson};
 use crate::structure::{Attribute, Case, Mapping, Relation, map};
 
-/// The minimum similarity of two cases, from 0 to 1, for properties to be transferred.
+/// Properties are transferred only above this similarity of two cases, from 0 to 1.
 const MIN_SIMILARITY: f64 = 0.5;
 
 #[derive(Serialize)]

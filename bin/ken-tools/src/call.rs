@@ -36,7 +36,7 @@ const MAX_DEPTH: usize = 64;
 /// The maximum size of a tool's standard output, in bytes. A tool that writes more is killed. A text can be as long as
 /// a blob. The limit for JSON is lower, because a parsed document takes many times its length in memory.
 const MAX_TEXT_BYTES: usize = 16 * 1024 * 1024;
-const MAX_JSON: usize = 4 * 1024 * 1024;
+const MAX_JSON_BYTES: usize = 4 * 1024 * 1024;
 
 /// Runs calls.
 pub(crate) struct Caller {
@@ -144,7 +144,7 @@ impl Caller {
 fn max_output(entry: &Entry) -> usize {
     match entry.writes {
         OutputFormat::Text => MAX_TEXT_BYTES,
-        OutputFormat::Json => MAX_JSON,
+        OutputFormat::Json => MAX_JSON_BYTES,
     }
 }
 

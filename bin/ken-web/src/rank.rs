@@ -6,9 +6,9 @@ use std::collections::HashMap;
 use ken_text::{is_filler, sentences, stem, words};
 use ken_types::event::estimated_tokens;
 
-/// The minimum number of characters of a passage, unless its page is shorter, and the maximum.
-const MIN_CHARACTERS: usize = 300;
-const MAX_CHARACTERS: usize = 1_200;
+/// The minimum number of bytes of a passage, unless its page is shorter, and the maximum.
+const MIN_PASSAGE_BYTES: usize = 300;
+const MAX_PASSAGE_BYTES: usize = 1_200;
 /// The usual parameters of BM25 (Robertson and Zaragoza, 2009).
 const K1: f64 = 1.2;
 const B: f64 = 0.75;
@@ -136,12 +136,12 @@ fn parts(text: &str) -> Vec<&str> {
     let mut start = 0;
     let mut end = 0;
     for piece in text.split_inclusive("\n\n").flat_map(pieces) {
-        if end > start && end + piece.len() - start > MAX_CHARACTERS {
+        if end > start && end + piece.len() - start > MAX_PASSAGE_BYTES {
             parts.extend(text.get(start..end));
             start = end;
         }
         end += piece.len();
-        if end - start >= MIN_CHARACTERS {
+        if end - start >= MIN_PASSAGE_BYTES {
             parts.extend(text.get(start..end));
             start = end;
         }
@@ -152,7 +152,7 @@ fn parts(text: &str) -> Vec<&str> {
 
 /// Returns the pieces of a paragraph, each with the blanks before it.
 fn pieces(paragraph: &str) -> Vec<&str> {
-    if paragraph.len() <= MAX_CHARACTERS {
+    if paragraph.len() <= MAX_PASSAGE_BYTES {
         return vec![paragraph];
     }
     let mut pieces = Vec::new();
@@ -160,7 +160,7 @@ fn pieces(paragraph: &str) -> Vec<&str> {
     for end in sentences(paragraph).map(|sentence| sentence.span.end).chain([paragraph.len()]) {
         let mut rest = paragraph.get(from..end).unwrap_or_default();
         while !rest.is_empty() {
-            let head = ken_text::head(rest, MAX_CHARACTERS);
+            let head = ken_text::head(rest, MAX_PASSAGE_BYTES);
             // Code has no sentences. It is split between lines.
             let lines = head.rfind('\n').filter(|_| head.len() < rest.len()).and_then(|end| head.get(..=end));
             let piece = lines.unwrap_or(head);
@@ -199,7 +199,7 @@ mod tests {
     fn parts_cover_a_text_and_are_never_too_long() {
         let text = format!("{}\n\nshort\n\n{}", "x".repeat(5_000), "é. ".repeat(2_000));
         let parts = parts(&text);
-        assert!(parts.iter().all(|part| part.len() <= MAX_CHARACTERS));
+        assert!(parts.iter().all(|part| part.len() <= MAX_PASSAGE_BYTES));
         assert_eq!(parts.concat(), text);
     }
 
