@@ -636,42 +636,6 @@ async fn a_waiting_caller_is_notified() {
     assert_eq!(wait(0, Some(page.id)).await.unwrap_err().code, Code::NotFound);
 }
 
-/// A reader that restarts the time to live of a stream while it is deleted neither fails nor brings it back, which would make its source
-/// count a fork too few.
-#[tokio::test]
-async fn a_stream_that_is_deleted_while_it_is_read_stays_deleted() {
-    let kit = Kit::new();
-    for round in 0..10 {
-        let [source, first, second] = ["source", "first", "second"].map(|name| format!("streams/{name}-{round}"));
-        let body = Some(Octets(b"x".to_vec()));
-        kit.write::<StreamsCreate>(CreateStream { body, ..create_of(&source) }).await.unwrap();
-        for (fork, lifetime) in [(&first, Some(Lifetime::Ttl(1))), (&second, None)] {
-            let from = Fork { from: source.clone(), offset: None, sub_offset: 0 };
-            let fork = CreateStream { lifetime, fork: Some(from), ..create_of(fork) };
-            kit.write::<StreamsCreate>(fork).await.unwrap();
-        }
-        // Its entries leave in several slices, so its row is still there after its time to live.
-        for _ in 0..12 {
-            kit.write::<StreamsAppend>(append_of(&first, &"x".repeat(300_000))).await.unwrap();
-        }
-        let delete = |stream: &str| kit.write::<StreamsDelete>(DeleteStream { stream: stream.into(), call: None });
-        let read =
-            kit.read_stream(ReadStream { stream: first.clone(), limit: 1, touch: true, ..ReadStream::default() });
-        let (read, deleted) = if round % 2 == 0 {
-            tokio::join!(read, delete(&first))
-        } else {
-            let (deleted, read) = tokio::join!(delete(&first), read);
-            (read, deleted)
-        };
-        deleted.unwrap();
-        assert!(read.as_ref().err().is_none_or(|error| error.code == Code::NotFound), "{read:?}");
-        kit.turn_clock(1_500).await;
-        delete(&source).await.unwrap();
-        let page = kit.read_stream(ReadStream { stream: second, ..ReadStream::default() }).await.unwrap();
-        assert_eq!(page.public.unwrap().bytes, Some(Octets(b"x".to_vec())), "round {round}");
-    }
-}
-
 /// The data of a deleted stream is removed in slices, even if the store restarts in between.
 #[tokio::test]
 async fn a_large_stream_leaves_in_slices_over_a_restart() {
