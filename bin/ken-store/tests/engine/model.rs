@@ -118,10 +118,18 @@ impl Model {
     /// Advances the clock, and ends leases that were not renewed in time.
     fn pass(&mut self, ms: i64) {
         self.now += ms;
-        for live in self.instances.iter_mut().filter_map(|instance| instance.running.as_mut()) {
-            if live.held.is_some_and(|(_, until)| until <= self.now) {
-                live.held = None;
-            }
+        let now = self.now;
+        let mut leases: Vec<_> =
+            self.instances.iter_mut().filter_map(|instance| Some(&mut instance.running.as_mut()?.held)).collect();
+        // A store that looks at a lease far too late stood still itself, and gives all holders some time.
+        if leases.iter().any(|held| held.is_some_and(|(_, until)| until + 2_000 < now)) {
+            leases
+                .iter_mut()
+                .filter_map(|held| held.as_mut())
+                .for_each(|(_, until)| *until = (*until).max(now + 5_000));
+        }
+        for held in leases {
+            *held = held.filter(|(_, until)| *until > now);
         }
     }
 
@@ -385,6 +393,19 @@ fn what_two_holders_could_not_end_is_ended_by_the_store() {
     let steps = [prompt(Policy::Queue)].into_iter().chain(lost(2)).chain([prompt(Policy::Interrupt)]);
     let steps: Vec<Step> = steps.chain(lost(0)).chain(lost(2)).chain([Step::Claim { holder: 0, max: 1 }]).collect();
     run_alone(steps);
+}
+
+/// Its leases are looked at far too late.
+#[test]
+fn a_store_that_stood_still_gives_the_holders_some_time() {
+    let claim = || Step::Claim { holder: 0, max: 1 };
+    for late in
+        [vec![Step::Restart, Step::Pass { ms: 12_000 }], vec![Step::Pass { ms: 12_000 }, Step::Pass { ms: 31_000 }]]
+    {
+        let begin = [Step::Prompt { instance: 0, policy: Policy::Queue }, claim()];
+        let end = [claim(), Step::Pass { ms: 12_000 }, claim()];
+        run_alone(begin.into_iter().chain(late).chain(end).collect());
+    }
 }
 
 /// Runs the steps in a runtime of their own.
