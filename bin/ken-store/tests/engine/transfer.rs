@@ -93,7 +93,8 @@ async fn what_is_copied_to_a_server_and_back_is_found_as_before() {
     std::fs::write(&secrets, format!("KEN_STORE_URL={url}\n")).unwrap();
     std::fs::set_permissions(&secrets, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
     std::fs::create_dir_all(home.path().join("state/store")).unwrap();
-    std::fs::write(folder.join("ken.db.part"), "cut").unwrap();
+    std::fs::write(folder.join("ken.db.ken-part"), "cut").unwrap();
+    std::fs::write(folder.join("ken.db.part"), "of another program").unwrap();
     // It is another host there. The first one has been silent for long enough.
     remote.query("UPDATE ken.hosts SET renewed_at = renewed_at - 20000");
     let migrate = || {
@@ -108,7 +109,7 @@ async fn what_is_copied_to_a_server_and_back_is_found_as_before() {
     assert!(status == Some(2) && text.contains("ken.db: exists already"), "{text}");
     let names = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
     let made: std::collections::BTreeSet<String> = names.filter(|name| name.starts_with("ken.db")).collect();
-    assert_eq!(made.into_iter().collect::<Vec<_>>(), ["ken.db"]);
+    assert_eq!(made.into_iter().collect::<Vec<_>>(), ["ken.db", "ken.db.part"]);
     back.open().unwrap();
     assert_eq!(found(&back).await, before);
     assert_eq!(back.count("sessions"), 41);

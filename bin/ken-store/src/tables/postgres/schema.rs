@@ -194,7 +194,8 @@ fn migrate(session: &mut Session, host: &str) -> Result<(), Error> {
         done.and_then(|version| ended.map(|()| version))
     });
     session.wait_long(false);
-    tracing::info!(version = done?, "the schema ken was migrated");
+    let version = done?;
+    tracing::info!(version, "the schema ken was migrated");
     Ok(())
 }
 
