@@ -243,7 +243,7 @@ mod tests {
             let length = buffer.len().min(MAX_APPEND_BYTES - at % MAX_APPEND_BYTES).min((64 << 20) - at);
             buffer[..length].fill(b'x');
             self.0.store(at + length, Ordering::Relaxed);
-            if length > 0 && (at + length) % MAX_APPEND_BYTES == 0 {
+            if length > 0 && (at + length).is_multiple_of(MAX_APPEND_BYTES) {
                 buffer[length - 1] = b'\n';
             }
             Ok(length)
