@@ -1393,7 +1393,14 @@ fn small_things_that_people_do() {
         let button = format!("[...document.querySelectorAll('button')].find(b => b.innerText === '{button}')");
         tab.wait(&button);
         let place =
-            tab.eval(&format!("(r => [r.x + r.width / 2, r.y + r.height / 2])({button}.getBoundingClientRect())"));
+            || tab.eval(&format!("(r => [r.x + r.width / 2, r.y + r.height / 2])({button}.getBoundingClientRect())"));
+        // What is still being loaded moves the button.
+        let mut seen = place();
+        until("the button stands still", || {
+            std::thread::sleep(std::time::Duration::from_millis(100));
+            std::mem::replace(&mut seen, place()) == seen
+        });
+        let place = seen;
         for count in 1..=2 {
             for kind in ["mousePressed", "mouseReleased"] {
                 let click = json!({"type": kind, "x": place[0], "y": place[1], "button": "left", "clickCount": count});
